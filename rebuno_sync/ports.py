@@ -1,0 +1,74 @@
+"""The seams: what one part of the house may ask of another.
+
+Each has two real implementations under one contract suite; none is mocked.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Protocol
+
+from .types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
+
+__all__ = ["AgentKernel", "Clock"]
+
+
+class AgentKernel(Protocol):
+    """What an execution may ask of its kernel.
+
+    Every method raises ``APIError`` when the kernel answered with an error (code
+    ``lease_superseded`` when the lease is gone, ``execution_terminal`` when the execution has
+    ended), and ``NetworkError`` or ``StorageError`` when the answer, or whether there was one, is
+    unknown. JSON goes in and out as text. Thread-safe.
+    """
+
+    def get_execution(self, execution_id: str) -> Execution:
+        """The execution as it stands now."""
+
+    def list_steps(self, execution_id: str) -> list[Step]:
+        """Every recorded step of the execution."""
+
+    def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
+        """Record an effect before it runs (protocol.md 7). Never repeated by the caller."""
+
+    def complete_step(self, lease: LeaseKey, step_id: str, result: str) -> StepDecision:
+        """Record an effect's result (protocol.md 8.1). May be repeated."""
+
+    def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
+        """Record an effect's error (protocol.md 8.2). May be repeated."""
+
+    def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
+        """Send a heartbeat for each lease; answers in the same order. Never raises."""
+
+    def complete(self, lease: LeaseKey, output: str) -> None:
+        """End the execution with its output (protocol.md 9.4)."""
+
+    def fail(self, lease: LeaseKey, reason: str) -> None:
+        """End the execution as failed (protocol.md 9.4)."""
+
+    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+        """Give the lease back (protocol.md 17, ``release``): due at once and no strike counts,
+        or, when ``interrupted``, due after the usual back-off with its strike."""
+
+
+class Clock(Protocol):
+    """Time and randomness. Durations are measured on ``monotonic`` and ``boottime`` only."""
+
+    def wall(self) -> int:
+        """Microseconds since 1970 in UTC. May be stepped; for people to read."""
+
+    def monotonic(self) -> float:
+        """Seconds since the machine booted, the same in all its processes; stops in suspend."""
+
+    def boottime(self) -> float:
+        """As ``monotonic``, but goes on in suspend where the platform can tell."""
+
+    def boot_id(self) -> str:
+        """Names this boot of the machine: the two clocks compare only under one boot id."""
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+
+    def new_id(self) -> uuid.UUID:
+        """A UUIDv7; those of one process ascend."""

@@ -1,0 +1,208 @@
+"""What travels between an execution and its kernel (protocol.md 3 and 7).
+
+JSON values that belong to the user cross every internal seam as *text*, never as parsed objects:
+the text is what is stored and hashed, and it is decoded once, by the annotation that asked for it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = [
+    "DecisionKind",
+    "DispatchStatus",
+    "Event",
+    "Execution",
+    "ExecutionPage",
+    "ExecutionStatus",
+    "Idempotency",
+    "LeaseKey",
+    "Proposal",
+    "Renewal",
+    "Step",
+    "StepDecision",
+    "StepKind",
+    "StepStatus",
+]
+
+
+class ExecutionStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        return self in _TERMINAL_EXECUTION
+
+
+class StepStatus(StrEnum):
+    PROPOSED = "proposed"
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    AWAITING_APPROVAL = "awaiting_approval"
+    EXECUTING = "executing"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        return self in _TERMINAL_STEP
+
+
+_TERMINAL_EXECUTION = frozenset(
+    {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
+)
+_TERMINAL_STEP = frozenset(
+    {StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.DENIED, StepStatus.CANCELLED}
+)
+
+
+class DispatchStatus(StrEnum):
+    PENDING = "pending"
+    IN_FLIGHT = "in_flight"
+    FAILED = "failed"
+    EXHAUSTED = "exhausted"
+
+
+class StepKind(StrEnum):
+    TOOL_CALL = "tool_call"
+    LLM_CALL = "llm_call"
+    LOCAL = "local"
+
+
+class Idempotency(StrEnum):
+    SAFE_TO_RETRY = "safe_to_retry"
+    AT_MOST_ONCE = "at_most_once"
+
+
+class DecisionKind(StrEnum):
+    """What a kernel answers to a submit or an outcome (protocol.md 7.5)."""
+
+    PROCEED = "proceed"
+    REPLAY = "replay"
+    DENIED = "denied"
+    BLOCKED = "blocked"
+    EXECUTION_BLOCKED = "execution_blocked"
+    RATE_LIMITED = "rate_limited"
+    EXECUTION_TERMINAL = "execution_terminal"
+    RECORDED = "recorded"
+
+
+class Renewal(StrEnum):
+    """What became of one lease's heartbeat."""
+
+    ACCEPTED = "accepted"
+    SUPERSEDED = "superseded"
+    UNKNOWN = "unknown"
+    """The beat or its answer was lost; it is sent again."""
+
+
+class LeaseKey(NamedTuple):
+    """The right to change an execution (protocol.md 5): it goes with every mutation."""
+
+    execution_id: str
+    dispatch_id: str
+    attempt: int
+
+
+class Proposal(NamedTuple):
+    """An effect that is submitted before it runs (protocol.md 7.1)."""
+
+    kind: str
+    target: str
+    args: str
+    """JSON text."""
+    idempotency: str = Idempotency.SAFE_TO_RETRY
+    canonical: bool = False
+    """Whether ``args`` is in canonical form already (protocol.md 6.1); saves a parse."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDecision:
+    """A kernel's answer to a submitted step (protocol.md 3.3).
+
+    ``result_json`` and ``error_json`` are the recorded texts, ``None`` where nothing is recorded.
+    """
+
+    decision: str
+    step_id: str = ""
+    result_json: str | None = None
+    error_json: str | None = None
+    approval_id: str = ""
+    reason: str = ""
+    rule_id: str = ""
+
+    @property
+    def result(self) -> Any:
+        return None if self.result_json is None else json.loads(self.result_json)
+
+    @property
+    def error(self) -> Any:
+        return None if self.error_json is None else json.loads(self.error_json)
+
+
+class _Wire(BaseModel):
+    """Read leniently: a newer kernel may add keys."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Execution(_Wire):
+    """One run of a handler, from its creation to its end (protocol.md 3.1)."""
+
+    id: str
+    agent_id: str
+    status: ExecutionStatus
+    created_at: datetime
+    updated_at: datetime
+    input: Any = None
+    output: Any = None
+    failure_reason: str = ""
+    deadline_at: datetime | None = None
+    idempotency_key: str | None = None
+
+
+class ExecutionPage(_Wire):
+    """Executions, newest first; ``next_cursor`` is ``None`` on the last page (protocol.md 2.1.2)."""
+
+    executions: list[Execution]
+    next_cursor: str | None = None
+
+
+class Step(_Wire):
+    """One recorded effect (protocol.md 3.2)."""
+
+    step_id: str
+    execution_id: str
+    kind: str
+    target: str
+    args_hash: str
+    occurrence: int
+    status: StepStatus
+    idempotency: str
+    args: Any = None
+    result: Any = None
+    error: Any = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+class Event(_Wire):
+    """One entry of an execution's log (protocol.md 3.4, 10)."""
+
+    execution_id: str
+    event_seq: int
+    type: str
+    payload: dict[str, Any]
+    occurred_at: datetime
