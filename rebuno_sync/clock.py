@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -44,10 +45,8 @@ def _uuid7(stamp: int) -> uuid.UUID:
 def _boot_id() -> str:
     if _LINUX_BOOT_ID.exists():
         return _LINUX_BOOT_ID.read_text().strip()
-    # macOS and the BSDs: the second the machine booted in.
-    answer = subprocess.run(
-        ["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=True
-    )
+    name = "kern.bootsessionuuid" if sys.platform == "darwin" else "kern.boot_id"
+    answer = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=True)
     return answer.stdout.strip()
 
 

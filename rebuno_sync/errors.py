@@ -230,9 +230,14 @@ class ExecutionCancelled(_Ended):
 
 
 _CLASS_OF_CODE: dict[str, type[APIError]] = {
-    cls.code: cls
-    for cls in (ValidationError, UnauthorizedError, ForbiddenError, NotFoundError, ConflictError)
-} | {"execution_terminal": ConflictError, "lease_superseded": ConflictError}
+    "validation_error": ValidationError,
+    "unauthorized": UnauthorizedError,
+    "forbidden": ForbiddenError,
+    "not_found": NotFoundError,
+    "conflict": ConflictError,
+    "execution_terminal": ConflictError,
+    "lease_superseded": ConflictError,
+}
 
 
 def api_error(code: str, message: str, status_code: int, rule_id: str = "") -> APIError:
@@ -253,4 +258,3 @@ def failure_reason(error: BaseException) -> str:
         return f"tool_error: {error}"
     text = error.message if isinstance(error, APIError) else str(error)
     return f"agent_error: {type(error).__name__}: {text}"
-

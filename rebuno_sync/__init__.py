@@ -1,0 +1,65 @@
+"""Durable execution for ordinary blocking Python."""
+
+from . import errors, types
+from .agent import Outcome
+from .context import execution
+from .effects import step, tool, wrap_tool
+from .errors import (
+    APIError,
+    Blocked,
+    ConflictError,
+    ExecutionCancelled,
+    ExecutionFailed,
+    ForbiddenError,
+    Interrupted,
+    LeaseSuperseded,
+    NetworkError,
+    NoActiveExecution,
+    NotFoundError,
+    PolicyError,
+    RateLimited,
+    RebunoError,
+    Signal,
+    StorageError,
+    Terminated,
+    ToolError,
+    UnauthorizedError,
+    ValidationError,
+    failure_reason,
+)
+from .local import run
+from .pool import ThreadPoolExecutor, carry
+
+__all__ = [
+    "APIError",
+    "Blocked",
+    "ConflictError",
+    "ExecutionCancelled",
+    "ExecutionFailed",
+    "ForbiddenError",
+    "Interrupted",
+    "LeaseSuperseded",
+    "NetworkError",
+    "NoActiveExecution",
+    "NotFoundError",
+    "Outcome",
+    "PolicyError",
+    "RateLimited",
+    "RebunoError",
+    "Signal",
+    "StorageError",
+    "Terminated",
+    "ThreadPoolExecutor",
+    "ToolError",
+    "UnauthorizedError",
+    "ValidationError",
+    "carry",
+    "errors",
+    "execution",
+    "failure_reason",
+    "run",
+    "step",
+    "tool",
+    "types",
+    "wrap_tool",
+]

@@ -1,0 +1,206 @@
+"""One delivery in, one ``Outcome`` out: the only place where a signal becomes anything else."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from .binding import Binding, InputInvalid
+from .context import ExecutionContext
+from .errors import (
+    APIError,
+    Blocked,
+    Interrupted,
+    LeaseSuperseded,
+    NetworkError,
+    RebunoError,
+    Signal,
+    StorageError,
+    Terminated,
+    failure_reason,
+)
+from .heartbeat import RENEWER, Lease, Renewer
+from .ports import AgentKernel
+from .types import Execution, ExecutionStatus
+
+__all__ = ["Outcome", "OutcomeStatus", "dispatch"]
+
+_log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 10.0
+"""How long an attempt that ends waits for bodies that still run in other threads."""
+
+
+class OutcomeStatus(StrEnum):
+    COMPLETED = "completed"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    TERMINATED = "terminated"
+    LEASE_SUPERSEDED = "lease_superseded"
+    INTERRUPTED = "interrupted"
+    SKIPPED = "skipped"
+
+
+_STATUS_OF_SIGNAL: dict[type[Signal], OutcomeStatus] = {
+    Blocked: OutcomeStatus.BLOCKED,
+    Terminated: OutcomeStatus.TERMINATED,
+    LeaseSuperseded: OutcomeStatus.LEASE_SUPERSEDED,
+    Interrupted: OutcomeStatus.INTERRUPTED,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one delivery.
+
+    ``output``: what the handler returned, when ``completed``. ``reason``: why it failed or stopped. ``error``: the
+    exception that the handler raised, in the process where it did.
+    """
+
+    status: OutcomeStatus
+    execution_id: str
+    output: Any = None
+    reason: str = ""
+    error: Exception | None = None
+
+
+def dispatch(
+    handler: Binding, kernel: AgentKernel, lease: Lease, *, renewer: Renewer = RENEWER
+) -> Outcome:
+    """Run ``handler`` for the execution that ``lease`` covers, in this thread.
+
+    No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given back and with the step
+    that it struck left as it is.
+    """
+    execution_id = lease.key.execution_id
+    renewer.keep(lease, kernel)
+    try:
+        execution = kernel.get_execution(execution_id)
+        if execution.status.terminal:
+            return Outcome(OutcomeStatus.SKIPPED, execution_id, reason="it has already ended")
+        if not lease.holds() and not renewer.beat(lease, kernel):
+            return Outcome(OutcomeStatus.LEASE_SUPERSEDED, execution_id)
+        return _Attempt(handler, kernel, lease, execution).run()
+    except RebunoError as error:
+        _log.warning("execution %s could not be begun: %s", execution_id, error)
+        return Outcome(OutcomeStatus.INTERRUPTED, execution_id, reason=str(error))
+    finally:
+        renewer.drop(lease)
+
+
+class _Attempt:
+    def __init__(
+        self, handler: Binding, kernel: AgentKernel, lease: Lease, execution: Execution
+    ) -> None:
+        self._handler = handler
+        self._kernel = kernel
+        self._lease = lease
+        self._id = execution.id
+        self._context = ExecutionContext(kernel, lease, execution)
+
+    def run(self) -> Outcome:
+        try:
+            args, kwargs = self._handler.bind(json.dumps(self._context.input))
+        except InputInvalid as error:
+            return self._fail(f"input_invalid: {error}", error)
+        error_: Exception | None = None
+        value: object = None
+        try:
+            with self._context.active():
+                value = self._handler.handler(*args, **kwargs)
+        except Signal as signal:
+            return self._unwind(self._context.pending or signal)
+        except Exception as error:
+            error_ = error
+        except BaseException:
+            self._context.interrupt("the process was interrupted")
+            self._give_back(interrupted=False)
+            raise
+        if self._context.pending is not None:
+            return self._unwind(self._context.pending)
+        if error_ is not None:
+            return self._fail(failure_reason(error_), error_)
+        return self._complete(value)
+
+    # -- ends that are reported
+
+    def _complete(self, value: object) -> Outcome:
+        try:
+            output = self._handler.output.encode(value, "output")
+        except (TypeError, ValueError) as error:
+            return self._fail(f"output_invalid: {error}", error)
+        self._await_bodies()
+        try:
+            self._lease.insist(lambda: self._kernel.complete(self._lease.key, output))
+        except APIError as error:
+            if error.code in _OVER:
+                return self._settle_end(error, ExecutionStatus.COMPLETED, output)
+            return self._fail(f"output_refused: {error.message}", error)
+        except (NetworkError, StorageError) as error:
+            return self._unwind(Interrupted(str(error)))
+        decoded = self._handler.output.decode(output)
+        return Outcome(OutcomeStatus.COMPLETED, self._id, output=decoded)
+
+    def _fail(self, reason: str, error: Exception) -> Outcome:
+        self._await_bodies()
+        try:
+            self._lease.insist(lambda: self._kernel.fail(self._lease.key, reason))
+        except APIError as refusal:
+            if refusal.code in _OVER:
+                return self._settle_end(refusal, ExecutionStatus.FAILED, reason)
+            return self._unwind(Interrupted(str(refusal)))
+        except (NetworkError, StorageError) as lost:
+            return self._unwind(Interrupted(str(lost)))
+        return Outcome(OutcomeStatus.FAILED, self._id, reason=reason, error=error)
+
+    def _settle_end(self, refusal: APIError, wanted: ExecutionStatus, sent: str) -> Outcome:
+        """The end was refused: was it our own, whose answer had been lost, or somebody else's?"""
+        if refusal.code == "lease_superseded":
+            return self._unwind(LeaseSuperseded(refusal.message))
+        try:
+            ended = self._lease.insist(lambda: self._kernel.get_execution(self._id))
+        except RebunoError as error:
+            return self._unwind(Interrupted(str(error)))
+        if ended.status is not wanted:
+            return self._unwind(Terminated(refusal.message))
+        if wanted is ExecutionStatus.COMPLETED:
+            output = self._handler.output.decode(sent)
+            return Outcome(OutcomeStatus.COMPLETED, self._id, output=output)
+        return Outcome(OutcomeStatus.FAILED, self._id, reason=sent)
+
+    def _await_bodies(self) -> None:
+        """Effects that the handler left running in other threads may still record their outcomes."""
+        if not self._context.drain(GRACE_SECONDS):
+            _log.warning(
+                "execution %s ends while effects of it still run in other threads; their outcomes"
+                " will not be recorded",
+                self._id,
+            )
+
+    # -- ends that are not
+
+    def _unwind(self, signal: Signal) -> Outcome:
+        self._context.interrupt(str(signal))
+        if isinstance(signal, Interrupted):
+            self._give_back(interrupted=True)
+        status = _STATUS_OF_SIGNAL[type(signal)]
+        _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
+        return Outcome(status, self._id, reason=str(signal))
+
+    def _give_back(self, *, interrupted: bool) -> None:
+        """Release the lease once no body runs under it; else it runs out by itself."""
+        if not self._context.drain(GRACE_SECONDS):
+            _log.warning(
+                "execution %s: effects still run, so its lease is left to run out", self._id
+            )
+            return
+        try:
+            self._kernel.release(self._lease.key, interrupted=interrupted)
+        except RebunoError as error:
+            _log.info("execution %s: the lease was not given back: %s", self._id, error)
+
+
+_OVER = ("lease_superseded", "execution_terminal")

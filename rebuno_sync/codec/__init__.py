@@ -1,0 +1,14 @@
+"""Values <-> JSON text by type annotation: what is stored is what returns."""
+
+from .arguments import ArgumentsCodec, arguments_codec, encode_plain_arguments, return_codec
+from .values import PLAIN, Codec, codec_for
+
+__all__ = [
+    "PLAIN",
+    "ArgumentsCodec",
+    "Codec",
+    "arguments_codec",
+    "codec_for",
+    "encode_plain_arguments",
+    "return_codec",
+]

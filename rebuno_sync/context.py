@@ -1,0 +1,427 @@
+"""The running execution: submit, decide, run, record.
+
+The only module that touches the ContextVar, and the only one that raises signals. What a lost answer means
+is the table of ``design.md`` ("Losing an answer"):
+
+====================================================  =============================================
+answer lost to a submit                               ``Interrupted``; it is never sent again
+answer lost to an outcome                             sent again while the lease holds
+a submit refused with an error                        the error, to the handler; nothing was recorded
+an outcome refused with an error, three times         recorded as a failure ("not storable by this kernel")
+an outcome that the lease no longer covers            ``LeaseSuperseded``
+====================================================  =============================================
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NoReturn
+
+from .codec import PLAIN, Codec, encode_plain_arguments
+from .errors import (
+    APIError,
+    Blocked,
+    Interrupted,
+    LeaseSuperseded,
+    NetworkError,
+    NoActiveExecution,
+    PolicyError,
+    RateLimited,
+    RebunoError,
+    Signal,
+    StorageError,
+    Terminated,
+)
+from .failures import decode_failure, encode_failure, not_storable
+from .heartbeat import Lease
+from .ports import AgentKernel
+from .types import (
+    DecisionKind,
+    Execution,
+    ExecutionStatus,
+    Idempotency,
+    Proposal,
+    StepDecision,
+    StepKind,
+)
+
+__all__ = ["ExecutionContext", "ancestors", "current", "execution"]
+
+_OUTCOME_TRIES = 3
+
+
+class _Frame:
+    """One running body (or the handler itself): what is called in it belongs to it.
+
+    A signal that is raised in a frame marks it and those around it, so that a body that swallowed the signal
+    cannot record a result that was computed without its effects.
+    """
+
+    __slots__ = ("context", "ended", "outer", "signal")
+
+    def __init__(self, context: ExecutionContext, outer: _Frame | None) -> None:
+        self.context = context
+        self.outer = outer
+        self.signal: Signal | None = None
+        self.ended = False
+
+    def mark(self, signal: Signal) -> None:
+        frame: _Frame | None = self
+        while frame is not None and frame.context is self.context:
+            frame.signal = frame.signal or signal
+            frame = frame.outer
+
+
+_frame: ContextVar[_Frame | None] = ContextVar("rebuno_sync_frame", default=None)
+_live: set[ExecutionContext] = set()
+
+
+class ExecutionContext:
+    """One attempt of an execution, as its handler sees it. Thread-safe."""
+
+    def __init__(self, kernel: AgentKernel, lease: Lease, execution: Execution) -> None:
+        self.id = execution.id
+        self.agent_id = execution.agent_id
+        self.input = execution.input
+        self.dispatch_id = lease.key.dispatch_id
+        self.dispatch_attempt = lease.key.attempt
+        self._kernel = kernel
+        self._lease = lease
+        self._execution = execution
+        self._guard = threading.Lock()
+        self._idle = threading.Condition(self._guard)
+        self._bodies = 0
+        self._signal: Signal | None = None
+        self._elsewhere = False
+        self._met: set[str] = set()
+        self._recorded: set[str] | None = None
+        self._started_new = False
+
+    # -- what a handler may ask
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """The execution's status when this attempt began."""
+        return self._execution.status
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt is over: cancelled, superseded, or stopped by a signal."""
+        return self._signal is not None or self._lease.over
+
+    @property
+    def replaying(self) -> bool:
+        """Whether recorded steps of this execution are still unmet and nothing new has begun."""
+        if self._started_new:
+            return False
+        if self._recorded is None:
+            known = {step.step_id for step in self._kernel.list_steps(self.id)}
+            with self._guard:
+                self._recorded = known
+        with self._guard:
+            return not self._started_new and bool(self._recorded - self._met)
+
+    def check(self) -> None:
+        """Raise the pending signal if this attempt is over."""
+        pending = self._signal
+        if pending is not None:
+            self._stop(pending.again())
+        if self._lease.over:
+            self._stop(LeaseSuperseded())
+
+    def wait(self, seconds: float) -> None:
+        """Sleep that many seconds; raises the pending signal as soon as this attempt is over."""
+        self.check()
+        self._lease.wait(seconds)
+        self.check()
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Call ``callback``, from another thread, when the lease of this attempt ends."""
+        self._lease.on_end(callback)
+
+    def invoke_tool(
+        self,
+        target: str,
+        args: dict[str, object],
+        run: Callable[[], object] | None,
+        *,
+        idempotency: str = Idempotency.SAFE_TO_RETRY,
+        kind: str = StepKind.TOOL_CALL,
+    ) -> object:
+        """Perform an effect of your own making (protocol.md 13.8).
+
+        ``args``: JSON, the effect's identity. ``run``: its body, called when the kernel lets it
+        proceed; its result must be JSON. Raises ``TypeError`` naming the path for what is not JSON, before
+        anything is submitted.
+        """
+        text = encode_plain_arguments(args)
+        proposal = Proposal(kind, target, text, idempotency, canonical=True)
+        return self.perform(proposal, run or (lambda: None), PLAIN)
+
+    # -- one effect
+
+    def perform(self, proposal: Proposal, run: Callable[[], object], codec: Codec) -> object:
+        """Submit the effect, and run or replay it as the kernel decides.
+
+        What is returned or raised is decoded from what is recorded, live as on a replay. Raises
+        ``ToolError`` when the body failed, ``PolicyError`` or ``RateLimited`` when it was refused, or a signal.
+        """
+        outer = self._current_frame()
+        self.check()
+        decision = self._submit(proposal)
+        self._note(decision)
+        match decision.decision:
+            case DecisionKind.PROCEED:
+                return self._run(decision.step_id, proposal.target, run, codec, outer)
+            case DecisionKind.REPLAY:
+                self.check()
+                return self._replay(decision, decision.step_id, proposal.target, codec)
+            case DecisionKind.DENIED:
+                raise PolicyError(decision.reason or "policy_denied", decision.rule_id)
+            case DecisionKind.RATE_LIMITED:
+                raise RateLimited(decision.reason or "rate_limit_exceeded")
+            case DecisionKind.BLOCKED | DecisionKind.EXECUTION_BLOCKED:
+                self._stop(Blocked())
+            case DecisionKind.EXECUTION_TERMINAL:
+                self._stop(Terminated())
+        raise RebunoError(
+            f"unexpected step decision: {decision.decision!r} for {proposal.target!r}"
+        )
+
+    def _submit(self, proposal: Proposal) -> StepDecision:
+        try:
+            return self._kernel.submit(self._lease.key, proposal)
+        except APIError as error:
+            self._stop_if_over(error)
+            raise
+        except (NetworkError, StorageError) as error:
+            self._stop(Interrupted(f"submitting {proposal.target!r}: {error}"), error)
+
+    def _run(
+        self,
+        step_id: str,
+        target: str,
+        run: Callable[[], object],
+        codec: Codec,
+        outer: _Frame | None,
+    ) -> object:
+        frame = _Frame(self, outer)
+        with self._body():
+            if not self._lease.holds():
+                self._stop(LeaseSuperseded("the lease ran out before the body started"))
+            failure: str | None = None
+            token = _frame.set(frame)
+            try:
+                value = run()
+            except (PolicyError, RateLimited):
+                # A refusal of a nested effect: this step stays open and meets it again on a replay.
+                self._stop_if_marked(frame)
+                raise
+            except Exception as error:
+                failure = encode_failure(error)
+                traceback = error.__traceback__
+            finally:
+                _frame.reset(token)
+                frame.ended = True
+            self._stop_if_marked(frame)
+            if failure is None:
+                try:
+                    result = codec.encode(value, "result")
+                except Exception as problem:
+                    failure, traceback = not_storable(value, problem), None
+            if failure is None:
+                decision = self._record_result(step_id, target, result)
+            else:
+                decision = self._record_failure(step_id, failure)
+        self.check()
+        if decision.decision == DecisionKind.REPLAY:
+            return self._replay(decision, step_id, target, codec)
+        if failure is not None:
+            error_ = decode_failure(failure, target, step_id)
+            if error_.__cause__ is not None:
+                error_.__cause__.__traceback__ = traceback
+            raise error_
+        return codec.decode(result)
+
+    def _replay(self, decision: StepDecision, step_id: str, target: str, codec: Codec) -> object:
+        if decision.error_json is not None and decision.error_json != "null":
+            raise decode_failure(decision.error_json, target, step_id)
+        return codec.decode(decision.result_json or "null")
+
+    # -- recording
+
+    def _record_result(self, step_id: str, target: str, result: str) -> StepDecision:
+        refusal: APIError | None = None
+        for _ in range(_OUTCOME_TRIES):
+            try:
+                return self._send_outcome(
+                    lambda: self._kernel.complete_step(self._lease.key, step_id, result)
+                )
+            except APIError as error:
+                refusal = error
+        failure = not_storable(result, f"not storable by this kernel: {refusal}")
+        decision = self._record_failure(step_id, failure)
+        if decision.decision == DecisionKind.REPLAY:
+            return decision
+        return StepDecision(DecisionKind.REPLAY, step_id, error_json=failure)
+
+    def _record_failure(self, step_id: str, failure: str) -> StepDecision:
+        try:
+            return self._send_outcome(
+                lambda: self._kernel.fail_step(self._lease.key, step_id, failure)
+            )
+        except APIError as error:
+            self._stop(Interrupted(f"the kernel refused the outcome of {step_id}: {error}"), error)
+
+    def _send_outcome(self, send: Callable[[], StepDecision]) -> StepDecision:
+        try:
+            decision = self._lease.insist(send)
+        except APIError as error:
+            self._stop_if_over(error)
+            raise
+        except (NetworkError, StorageError) as error:
+            self._stop(Interrupted(f"recording an outcome: {error}"), error)
+        if decision.decision == DecisionKind.EXECUTION_TERMINAL:
+            self._stop(Terminated())
+        return decision
+
+    # -- signals
+
+    def _stop(self, signal: Signal, cause: BaseException | None = None) -> NoReturn:
+        """Remember that this attempt is over, and unwind."""
+        with self._guard:
+            self._signal = self._signal or signal
+        frame = _frame.get()
+        if frame is not None and frame.context is self:
+            frame.mark(signal)
+        raise signal from cause
+
+    def _stop_if_over(self, error: APIError) -> None:
+        """Turn the kernel's word that this attempt is over into its signal."""
+        if error.code == "lease_superseded":
+            self._lease.end()
+            self._stop(LeaseSuperseded(error.message), error)
+        if error.code == "execution_terminal":
+            self._stop(Terminated(error.message), error)
+
+    def _stop_if_marked(self, frame: _Frame) -> None:
+        if frame.signal is not None:
+            self._stop(frame.signal.again())
+
+    @property
+    def pending(self) -> Signal | None:
+        """The signal that ended this attempt, whatever the handler did with it."""
+        return self._signal
+
+    def interrupt(self, reason: str) -> None:
+        """No further effect may start: the host gives this attempt up."""
+        with self._guard:
+            self._signal = self._signal or Interrupted(reason)
+
+    # -- bodies and threads
+
+    def _current_frame(self) -> _Frame | None:
+        if self._elsewhere:
+            raise NoActiveExecution(
+                f"this process was forked while execution {self.id} ran in its parent; only the"
+                " parent may perform its effects. Return values to the parent, or start an execution"
+                " of the child's own with run()."
+            )
+        frame = _frame.get()
+        if frame is None or frame.context is not self:
+            return None
+        if frame.ended:
+            raise NoActiveExecution(
+                f"an effect was called after the body or handler that it belongs to had ended"
+                f" (execution {self.id}): a thread outlived it. Wait for the thread before returning."
+            )
+        return frame
+
+    def _note(self, decision: StepDecision) -> None:
+        if decision.decision == DecisionKind.PROCEED and not self._started_new:
+            with self._guard:
+                self._started_new = self._recorded is None or (
+                    decision.step_id not in self._recorded
+                )
+        if decision.step_id:
+            self._met.add(decision.step_id)
+
+    @contextmanager
+    def _body(self) -> Iterator[None]:
+        with self._guard:
+            self._bodies += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._bodies -= 1
+                if not self._bodies:
+                    self._idle.notify_all()
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until no body runs, at most that long; whether none does."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._bodies, seconds)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make this the current execution of the calling thread."""
+        frame = _Frame(self, _frame.get())
+        token = _frame.set(frame)
+        _live.add(self)
+        try:
+            yield
+        finally:
+            frame.ended = True
+            _live.discard(self)
+            _frame.reset(token)
+
+
+def execution() -> ExecutionContext:
+    """The execution that the calling thread runs.
+
+    Raises ``NoActiveExecution`` outside one, and in a thread that lost it (see ``carry``).
+    """
+    return current("execution()")
+
+
+def current(what: str) -> ExecutionContext:
+    """The current execution, for the effect that is called ``what`` in the error."""
+    frame = _frame.get()
+    if frame is not None:
+        return frame.context
+    message = (
+        f"{what} was called outside an execution: effects work only in a handler that"
+        " rebuno_sync.run() or an Agent runs."
+    )
+    if _live:
+        message = (
+            f"{what} was called in the thread {threading.current_thread().name!r}, which has lost the"
+            " execution: it was started without it. Wrap what the thread runs in"
+            " rebuno_sync.carry(fn), or use rebuno_sync.ThreadPoolExecutor."
+        )
+    raise NoActiveExecution(message)
+
+
+def ancestors() -> list[str]:
+    """The ids of the executions that the calling thread is in, innermost first."""
+    ids: list[str] = []
+    frame = _frame.get()
+    while frame is not None:
+        if not ids or ids[-1] != frame.context.id:
+            ids.append(frame.context.id)
+        frame = frame.outer
+    return ids
+
+
+def _mark_inherited() -> None:
+    for context in list(_live):
+        context._elsewhere = True
+    _live.clear()
+
+
+os.register_at_fork(after_in_child=_mark_inherited)

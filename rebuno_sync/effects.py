@@ -1,0 +1,195 @@
+"""Effects that a handler calls: ``tool``, ``wrap_tool``, ``step``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from .codec import arguments_codec, encode_plain_arguments, return_codec, PLAIN
+from .context import current
+from .errors import PolicyError
+from .types import Idempotency, Proposal, StepKind
+
+__all__ = ["step", "tool", "wrap_tool"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def tool(fn: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def tool(
+    tool_id: str | None = None, /, *, idempotency: str = Idempotency.SAFE_TO_RETRY
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def tool(
+    tool_id: Callable[P, R] | str | None = None,
+    /,
+    *,
+    idempotency: str = Idempotency.SAFE_TO_RETRY,
+) -> Any:
+    """Make a function an effect: each call is recorded before its body runs, and replayed later.
+
+    ``tool_id``: its name in the kernel and in policies; the function's name unless given.
+    ``idempotency``: ``"safe_to_retry"`` runs the body again when it was cut down; ``"at_most_once"`` never does, the
+    call then raises ``ToolError`` with reason ``indeterminate``.
+
+    The call's identity is its bound arguments by parameter name, defaults applied, without ``self`` or ``cls``
+    (protocol.md 13.8); they are encoded by their annotations, and the result by the return annotation. A call raises
+    ``TypeError`` naming the path when an argument cannot be encoded, before anything is submitted; ``ToolError`` when the
+    body failed; ``NoActiveExecution`` outside an execution. A call that policy denies returns a text that says so, for
+    the model to read.
+    """
+    _check_idempotency(idempotency)
+    if callable(tool_id):
+        return _make_tool(tool_id, _name_of(tool_id), idempotency)
+    name = tool_id
+
+    def decorate(fn: Callable[P, R]) -> Callable[P, R]:
+        return _make_tool(fn, _name_of(fn) if name is None else name, idempotency)
+
+    return decorate
+
+
+def _make_tool(fn: Callable[P, R], name: str, idempotency: str) -> Callable[P, R]:
+    _check_body(fn, name)
+    arguments = arguments_codec(fn, bound_receiver=_is_method(fn))
+    result = return_codec(fn)
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        context = current(f"tool {name!r}")
+        text = arguments.encode(args, kwargs)
+        proposal = Proposal(StepKind.TOOL_CALL, name, text, idempotency, canonical=True)
+        try:
+            return cast(R, context.perform(proposal, lambda: fn(*args, **kwargs), result))
+        except PolicyError as refusal:
+            return cast(R, _denial(name, refusal))
+
+    return call
+
+
+def _denial(name: str, refusal: PolicyError) -> str:
+    """What a model is told of a tool that policy denied (protocol.md 13.8)."""
+    return f"{name} not allowed. reason: {refusal}"
+
+
+def _name_of(fn: Callable[..., object]) -> str:
+    name = getattr(fn, "__name__", None)
+    if not isinstance(name, str):
+        raise TypeError(f"{fn!r} has no name of its own; give the tool one: @tool('name')")
+    return name
+
+
+def _is_method(fn: Callable[..., object]) -> bool:
+    """Whether the first parameter is the receiver of a function defined in a class."""
+    scope, _, _ = getattr(fn, "__qualname__", "").rpartition(".")
+    if not scope or scope.endswith("<locals>"):
+        return False
+    first = next(iter(inspect.signature(fn).parameters), "")
+    return first in ("self", "cls")
+
+
+def _check_body(fn: Callable[..., object], name: str) -> None:
+    inner = getattr(fn, "__call__", None)  # noqa: B004 - an instance with an async __call__
+    for candidate in (fn, inner):
+        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
+            raise TypeError(
+                f"tool {name!r} is an async function; rebuno_sync runs blocking code. Write it as a"
+                " plain function (asyncio.run(...) inside it if need be)."
+            )
+        if inspect.isgeneratorfunction(candidate):
+            raise TypeError(
+                f"tool {name!r} is a generator; its values would not be recorded. Return a list."
+            )
+
+
+def _check_idempotency(idempotency: str) -> None:
+    if idempotency not in tuple(Idempotency):
+        raise ValueError(
+            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
+        )
+
+
+def step(
+    name: str,
+    fn: Callable[..., R],
+    args: dict[str, Any] | None = None,
+    idempotency: str = Idempotency.SAFE_TO_RETRY,
+) -> R:
+    """Record the result of ``fn(**args)``: local non-determinism, such as the time or a file's text.
+
+    ``args`` identify the step together with ``name`` and are encoded by ``fn``'s annotations; the result by its return
+    annotation. Raises as ``tool`` does, and ``PolicyError`` when policy denies it (protocol.md 13.8).
+    """
+    _check_idempotency(idempotency)
+    context = current(f"step {name!r}")
+    _check_body(fn, name)
+    given = args or {}
+    text = arguments_codec(fn).encode((), given) if given else encode_plain_arguments(given)
+    proposal = Proposal(StepKind.LOCAL, name, text, idempotency, canonical=True)
+    return cast(R, context.perform(proposal, lambda: fn(**given), return_codec(fn)))
+
+
+def wrap_tool(
+    name: str,
+    invoke: Callable[[dict[str, Any]], Any],
+    *,
+    description: str = "",
+    args_schema: dict[str, Any] | None = None,
+    idempotency: str = Idempotency.SAFE_TO_RETRY,
+    to_result: Callable[[Any], Any] | None = None,
+    transform_args: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> Callable[..., Any]:
+    """Make an effect of a tool that some other library describes by a JSON Schema.
+
+    The callable that is returned takes keyword arguments only. ``invoke`` gets them as one dict, after
+    ``transform_args``; ``to_result`` turns what it returns into JSON. ``args_schema``: a JSON Schema of type
+    ``object``, from which the callable's signature is made: required properties have no default, the others default
+    to ``None``. Raises and returns as ``tool`` does (protocol.md 13.8).
+    """
+    _check_idempotency(idempotency)
+    _check_body(invoke, name)
+    schema = args_schema or {}
+
+    def call(**kwargs: Any) -> Any:
+        context = current(f"tool {name!r}")
+        arguments = transform_args(kwargs) if transform_args is not None else kwargs
+        text = encode_plain_arguments(arguments)
+        proposal = Proposal(StepKind.TOOL_CALL, name, text, idempotency, canonical=True)
+
+        def run() -> Any:
+            value = invoke(arguments)
+            return value if to_result is None else to_result(value)
+
+        try:
+            return context.perform(proposal, run, PLAIN)
+        except PolicyError as refusal:
+            return _denial(name, refusal)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = description
+    described: Any = call
+    described.__signature__ = _signature_of(schema)
+    described.__input_schema__ = schema
+    described.__idempotency__ = str(idempotency)
+    return call
+
+
+def _signature_of(schema: dict[str, Any]) -> inspect.Signature:
+    required = set(schema.get("required") or ())
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if key in required else None,
+            )
+            for key in (schema.get("properties") or {})
+            if key.isidentifier()
+        ]
+    )

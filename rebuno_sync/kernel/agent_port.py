@@ -1,0 +1,180 @@
+"""``AgentPort``: what an execution in this process asks of its kernel (``ports.AgentKernel``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from .store import Connection
+
+from ..canonical import canonicalize
+from ..errors import ConflictError, StorageError, api_error
+from ..ports import Clock
+from ..types import (
+    DecisionKind,
+    Execution,
+    ExecutionStatus,
+    Idempotency,
+    LeaseKey,
+    Proposal,
+    Renewal,
+    Step,
+    StepDecision,
+)
+from . import dispatches, executions, fence, identity, steps
+from .attempts import Attempt
+from .moment import Moment
+from .store import Connection, Store, tables
+from .views import execution_view, step_view
+
+__all__ = ["AgentPort"]
+
+_CONSUMES_PLACE = frozenset(
+    {DecisionKind.PROCEED, DecisionKind.REPLAY, DecisionKind.DENIED, DecisionKind.BLOCKED}
+)
+"""Decisions that use up an occurrence, when they carry a step id (protocol.md 6.3)."""
+
+_RENEWAL_PATIENCE_SECONDS = 1.0
+"""One thread renews the leases of every kernel: it must not hang on one file."""
+
+
+class AgentPort:
+    """An ``AgentKernel`` without a wire: calls into the embedded kernel of this process."""
+
+    def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def get_execution(self, execution_id: str) -> Execution:
+        return execution_view(self._store().read(lambda db: executions.get(db, execution_id)))
+
+    def list_steps(self, execution_id: str) -> list[Step]:
+        def work(db: Connection) -> list[Step]:
+            rows = tables.steps(db, executions.get(db, execution_id).n)
+            return [step_view(execution_id, row) for row in rows]
+
+        return self._store().read(work)
+
+    def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
+        store = self._store()
+        attempt = store.attempts.get(lease)
+        if attempt is None:
+            return self._refuse(lease)
+        canonical = proposal.args if proposal.canonical else _canonical(proposal.args)
+        args_hash = identity.args_hash(canonical)
+        place = (proposal.kind, proposal.target, args_hash)
+        with attempt.turn(place) as occurrence:
+            step_id = identity.step_id(lease.execution_id, *place, occurrence)
+            call = steps.Call(proposal, args_hash, occurrence, step_id)
+            decision = self._decide(store, lease, call, attempt)
+            if decision.step_id and decision.decision in _CONSUMES_PLACE:
+                attempt.consume(place)
+        return decision
+
+    def _decide(
+        self, store: Store, lease: LeaseKey, call: steps.Call, attempt: Attempt
+    ) -> StepDecision:
+        if attempt.may_meet_recorded:
+            recorded = store.read(lambda db: steps.look_up(db, lease, call))
+            if recorded is not None:
+                attempt.met_recorded()
+                return recorded
+        now = Moment.of(self._clock)
+        return store.write(
+            lambda db: steps.submit(db, lease, call, now),
+            durable=call.proposal.idempotency == Idempotency.AT_MOST_ONCE,
+        )
+
+    def _refuse(self, lease: LeaseKey) -> StepDecision:
+        """This process does not hold the lease: say why, in the protocol's order."""
+        at = self._store().read(lambda db: tables.standing(db, lease))
+        if at is None:
+            raise fence.not_found("execution", lease.execution_id)
+        if at.status.terminal:
+            return StepDecision(DecisionKind.EXECUTION_TERMINAL)
+        raise fence.superseded_error(lease)
+
+    def complete_step(self, lease: LeaseKey, step_id: str, result: str) -> StepDecision:
+        return self._settle(lease, step_id, result=result)
+
+    def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
+        return self._settle(lease, step_id, error=error)
+
+    def _settle(
+        self,
+        lease: LeaseKey,
+        step_id: str,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+    ) -> StepDecision:
+        now = Moment.of(self._clock)
+        return self._store().write(
+            lambda db: steps.settle(db, lease, step_id, now, result=result, error=error),
+            durable=True,
+        )
+
+    def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
+        now = Moment.of(self._clock)
+        try:
+            store = self._store()
+            held = store.write(
+                lambda db: [dispatches.renew(db, lease, now) for lease in leases],
+                durable=False,
+                patience=_RENEWAL_PATIENCE_SECONDS,
+            )
+        except StorageError:
+            return [Renewal.UNKNOWN] * len(leases)
+        for lease, alive in zip(leases, held, strict=True):
+            if not alive:
+                store.attempts.end(lease)
+        return [Renewal.ACCEPTED if alive else Renewal.SUPERSEDED for alive in held]
+
+    def complete(self, lease: LeaseKey, output: str) -> None:
+        self._end(lease, ExecutionStatus.COMPLETED, output=output)
+
+    def fail(self, lease: LeaseKey, reason: str) -> None:
+        self._end(lease, ExecutionStatus.FAILED, reason=reason)
+
+    def _end(
+        self,
+        lease: LeaseKey,
+        status: ExecutionStatus,
+        *,
+        output: str | None = None,
+        reason: str = "",
+    ) -> None:
+        now = Moment.of(self._clock)
+
+        def work(db: Connection) -> None:
+            at = fence.standing(db, lease, now)
+            if at.status.terminal:
+                raise fence.terminal_error(lease.execution_id)
+            fence.pass_renew_fence(db, at, lease, now)
+            executions.end(db, at.execution, status, now, output=output, reason=reason)
+
+        store = self._store()
+        try:
+            store.write(work, durable=True)
+        except ConflictError:
+            store.attempts.end(lease)
+            raise
+        store.attempts.end(lease)
+
+    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+        now, random = Moment.of(self._clock), self._clock.random()
+        store = self._store()
+        store.attempts.end(lease)
+        store.write(
+            lambda db: dispatches.release(
+                db, lease, interrupted=interrupted, random=random, now=now
+            ),
+            durable=False,
+        )
+
+
+def _canonical(args: str) -> str:
+    try:
+        return canonicalize(args)
+    except ValueError as error:
+        raise api_error(
+            "validation_error", f"validation error: invalid args: {error}", 400
+        ) from error

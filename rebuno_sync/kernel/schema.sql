@@ -1,0 +1,88 @@
+-- Times are microseconds of the wall clock (`_at`, for people to read) or seconds of the machine's clocks since
+-- it booted (`_due` on the boot-time clock, `renewed` on the monotonic one, both under meta.boot_id).
+-- JSON is kept as the text that was sent. Step ids and hashes are lower-case hex.
+
+CREATE TABLE meta (
+  key   TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE agents (
+  id            TEXT PRIMARY KEY,
+  lease_seconds REAL NOT NULL DEFAULT 0,   -- 0: the kernel's default
+  registered_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE executions (
+  n               INTEGER PRIMARY KEY,
+  id              TEXT NOT NULL UNIQUE,
+  agent_id        TEXT NOT NULL,
+  status          TEXT NOT NULL,
+  input           TEXT NOT NULL,
+  output          TEXT,
+  failure_reason  TEXT NOT NULL DEFAULT '',
+  idempotency_key TEXT,
+  created_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  deadline_at     INTEGER,
+  deadline_due    REAL
+);
+CREATE UNIQUE INDEX executions_by_key ON executions (agent_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX executions_by_agent ON executions (agent_id, id);
+CREATE INDEX executions_by_status ON executions (status, id);
+CREATE INDEX executions_by_deadline ON executions (deadline_due)
+  WHERE deadline_due IS NOT NULL AND status IN ('pending', 'running', 'blocked');
+
+CREATE TABLE steps (
+  n            INTEGER PRIMARY KEY,
+  execution    INTEGER NOT NULL REFERENCES executions (n),
+  step_id      TEXT NOT NULL,
+  kind         TEXT NOT NULL,
+  target       TEXT NOT NULL,
+  args_hash    TEXT NOT NULL,
+  occurrence   INTEGER NOT NULL,
+  status       TEXT NOT NULL,
+  idempotency  TEXT NOT NULL,
+  args         TEXT NOT NULL,
+  result       TEXT,
+  error        TEXT,
+  rule_id      TEXT NOT NULL,
+  started_at   INTEGER,
+  completed_at INTEGER,
+  UNIQUE (execution, step_id)
+);
+-- Rule 11 of protocol.md 7.2 looks for a failed twin of every new at_most_once step.
+CREATE INDEX steps_indeterminate ON steps (execution, args_hash) WHERE status = 'failed';
+
+-- What an event says about a step or an execution is read from their rows; `detail` holds the rest, as JSON.
+CREATE TABLE events (
+  execution   INTEGER NOT NULL REFERENCES executions (n),
+  seq         INTEGER NOT NULL,
+  type        TEXT NOT NULL,
+  step        INTEGER,
+  detail      TEXT,
+  occurred_at INTEGER NOT NULL,
+  PRIMARY KEY (execution, seq)
+) WITHOUT ROWID;
+
+CREATE TABLE dispatches (
+  n             INTEGER PRIMARY KEY,
+  id            TEXT NOT NULL UNIQUE,
+  execution     INTEGER NOT NULL REFERENCES executions (n),
+  status        TEXT NOT NULL,
+  attempt       INTEGER NOT NULL,
+  strikes       INTEGER NOT NULL,
+  max_attempts  INTEGER NOT NULL,
+  due_at        INTEGER NOT NULL,
+  due           REAL NOT NULL,
+  owner         TEXT,                      -- nonce of the process that holds the lease
+  lease_seconds REAL NOT NULL DEFAULT 0,
+  renewed       REAL NOT NULL DEFAULT 0
+);
+CREATE INDEX dispatches_by_execution ON dispatches (execution);
+
+CREATE TABLE owners (
+  nonce TEXT PRIMARY KEY,
+  slot  INTEGER NOT NULL UNIQUE,
+  pid   INTEGER NOT NULL                   -- for people to read; never compared
+) WITHOUT ROWID;

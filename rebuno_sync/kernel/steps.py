@@ -1,0 +1,185 @@
+"""Submitting steps and recording their outcomes (protocol.md 7, 8). Functions of a transaction."""
+
+from __future__ import annotations
+
+import json
+from .store import Connection
+from typing import NamedTuple
+
+from ..errors import api_error
+from ..types import DecisionKind, Idempotency, LeaseKey, Proposal, StepDecision, StepStatus
+from . import fence
+from .lifecycle import ExistingStep, accepts_outcome, existing_step
+from .moment import Moment
+from .policy import INDETERMINATE_RETRY, PERMISSIVE, Verdict
+from .store import tables
+from .store.rows import Standing, StepRow
+
+__all__ = ["Call", "look_up", "settle", "submit"]
+
+INDETERMINATE = json.dumps(
+    {
+        "message": "outcome unknown: this may already have taken effect."
+        " Check the state before continuing.",
+        "reason": "indeterminate",
+    }
+)
+
+_TERMINAL = StepDecision(DecisionKind.EXECUTION_TERMINAL)
+
+
+class Call(NamedTuple):
+    """A submit with its identity (protocol.md 6)."""
+
+    proposal: Proposal
+    args_hash: str
+    occurrence: int
+    step_id: str
+
+
+def look_up(db: Connection, lease: LeaseKey, call: Call) -> StepDecision | None:
+    """The decision on a step that is settled already; ``None`` when a submit must decide.
+
+    A settled step never changes, and the fence is read with it, so this needs no lock.
+    """
+    found = tables.settled_step(db, lease, call.step_id)
+    return None if found is None else _recorded(call.step_id, *found)
+
+
+def _recorded(
+    step_id: str, status: StepStatus, result: str | None, error: str | None, rule_id: str
+) -> StepDecision:
+    if status is StepStatus.DENIED:
+        reason = json.loads(error or "{}").get("reason") or "policy_denied"
+        return StepDecision(DecisionKind.DENIED, step_id, reason=reason, rule_id=rule_id)
+    return StepDecision(DecisionKind.REPLAY, step_id, result_json=result, error_json=error)
+
+
+def submit(db: Connection, lease: LeaseKey, call: Call, now: Moment) -> StepDecision:
+    """Decide on an effect before it runs, and record the decision (protocol.md 7.2)."""
+    at = fence.standing(db, lease, now)
+    if at.status.terminal:
+        return _TERMINAL
+    fence.pass_renew_fence(db, at, lease, now)
+    row = tables.step(db, at.execution, call.step_id)
+    if row is not None:
+        return _meet(db, at, row, call, now)
+    return _record(db, at, call, _judge(db, at, call.proposal, call.args_hash), now)
+
+
+def _judge(db: Connection, at: Standing, proposal: Proposal, args_hash: str) -> Verdict:
+    if proposal.idempotency == Idempotency.AT_MOST_ONCE and tables.indeterminate_twin(
+        db, at.execution, proposal.kind, proposal.target, args_hash
+    ):
+        return INDETERMINATE_RETRY
+    return PERMISSIVE
+
+
+def _record(
+    db: Connection, at: Standing, call: Call, verdict: Verdict, now: Moment
+) -> StepDecision:
+    proposal = call.proposal
+    error = None
+    if not verdict.allowed:
+        reason = verdict.reason or "policy_denied"
+        error = json.dumps({"reason": reason, "rule_id": verdict.rule_id})
+    n = tables.insert_step(
+        db,
+        at.execution,
+        (
+            call.step_id,
+            proposal.kind,
+            proposal.target,
+            call.args_hash,
+            call.occurrence,
+            StepStatus.EXECUTING if error is None else StepStatus.DENIED,
+            proposal.idempotency or Idempotency.SAFE_TO_RETRY,
+            proposal.args,
+            None,
+            error,
+            verdict.rule_id,
+            now.wall if error is None else None,
+            None if error is None else now.wall,
+        ),
+    )
+    rule = json.dumps({"rule_id": verdict.rule_id})
+    if error is None:
+        decision = StepDecision(DecisionKind.PROCEED, call.step_id)
+        entries = [
+            ("step.proposed", n, None),
+            ("step.allowed", n, rule),
+            ("step.executing", n, None),
+        ]
+    else:
+        decision = StepDecision(
+            DecisionKind.DENIED, call.step_id, reason=reason, rule_id=verdict.rule_id
+        )
+        entries = [("step.proposed", n, None), ("step.denied", n, rule)]
+        _settled_something_new(db, at)
+    tables.append_events(db, at.execution, at.last_seq, entries, now.wall)
+    return decision
+
+
+def _meet(db: Connection, at: Standing, row: StepRow, call: Call, now: Moment) -> StepDecision:
+    """A submit that meets a recorded step (protocol.md 7.3)."""
+    at_most_once = call.proposal.idempotency == Idempotency.AT_MOST_ONCE
+    match existing_step(row.status, at_most_once=at_most_once):
+        case ExistingStep.REPLAY | ExistingStep.DENIED:
+            return _recorded(row.step_id, row.status, row.result, row.error, row.rule_id)
+        case ExistingStep.INDETERMINATE:
+            tables.settle_step(db, row.n, StepStatus.FAILED, now.wall, error=INDETERMINATE)
+            _append(db, at, "step.failed", row.n, now)
+            _settled_something_new(db, at)
+            return StepDecision(DecisionKind.REPLAY, row.step_id, error_json=INDETERMINATE)
+        case ExistingStep.START:
+            tables.start_step(db, row.n, now.wall)
+            _append(db, at, "step.executing", row.n, now)
+            return StepDecision(DecisionKind.PROCEED, row.step_id)
+        case ExistingStep.REPEAT:
+            return StepDecision(DecisionKind.PROCEED, row.step_id)
+        case ExistingStep.BLOCKED:
+            return StepDecision(DecisionKind.BLOCKED, row.step_id)
+
+
+def settle(
+    db: Connection,
+    lease: LeaseKey,
+    step_id: str,
+    now: Moment,
+    *,
+    result: str | None = None,
+    error: str | None = None,
+) -> StepDecision:
+    """Record an outcome: ``result``, or ``error`` when that is given (protocol.md 8.1, 8.2)."""
+    at = fence.standing(db, lease, now)
+    row = tables.step(db, at.execution, step_id)
+    if row is None:
+        raise fence.not_found("step", f"{step_id} of execution {lease.execution_id}")
+    if at.status.terminal:
+        return _TERMINAL
+    if row.status.terminal:
+        return StepDecision(
+            DecisionKind.REPLAY,
+            result_json=row.result if error is None else None,
+            error_json=row.error if error is not None else None,
+        )
+    if not accepts_outcome(row.status):
+        raise api_error(
+            "conflict", f"conflict: cannot record outcome for step in status {row.status}", 409
+        )
+    fence.pass_check_fence(at, lease)
+    status = StepStatus.SUCCEEDED if error is None else StepStatus.FAILED
+    tables.settle_step(db, row.n, status, now.wall, result=result, error=error)
+    _append(db, at, f"step.{status}", row.n, now)
+    _settled_something_new(db, at)
+    return StepDecision(DecisionKind.RECORDED)
+
+
+def _append(db: Connection, at: Standing, kind: str, step: int, now: Moment) -> None:
+    tables.append_events(db, at.execution, at.last_seq, [(kind, step, None)], now.wall)
+
+
+def _settled_something_new(db: Connection, at: Standing) -> None:
+    """Progress clears the strikes (design, Dispatches): only silent crashes exhaust a run."""
+    if at.strikes and at.dispatch is not None:
+        tables.clear_strikes(db, at.dispatch)

@@ -1,0 +1,230 @@
+"""Writers of one process share commits: whoever comes first leads and commits what has queued up.
+
+A member of a shared commit is a function of the transaction. It may run more than once before its commit, so it
+must have no effect besides what it writes; what it returns is handed out after the commit.
+
+The main thread never leads: an interrupt (Ctrl-C, a framework's time limit) is raised there, between any two instructions, and
+would leave the transaction or the leadership hanging. A thread of this module leads in its place.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ...errors import StorageError
+from .database import PATIENCE_SECONDS, Database, storage_error
+
+__all__ = ["SharedCommits"]
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+_LARGEST_BATCH = 64
+
+
+class _Ticket(Generic[T]):
+    """One waiting write."""
+
+    __slots__ = ("durable", "error", "patience", "result", "settled", "taken", "turn", "work")
+
+    result: T
+
+    def __init__(self, work: Work[T], durable: bool, patience: float) -> None:
+        self.work = work
+        self.durable = durable
+        self.patience = patience
+        self.error: BaseException | None = None
+        self.taken = False
+        self.settled = False
+        # Released once: when the ticket is settled, or when it is its turn to lead.
+        self.turn = threading.Lock()
+        self.turn.acquire()
+
+
+class SharedCommits:
+    """Runs writes one after another, as many as are waiting in each commit."""
+
+    def __init__(self, database: Database, before_each: Callable[[], None]) -> None:
+        self._database = database
+        self._before_each = before_each
+        self._guard = threading.Lock()
+        self._queue: list[_Ticket[object]] = []
+        self._leader: _Ticket[object] | None = None
+        self._stand_in: _StandIn | None = None
+
+    def run(self, work: Work[T], *, durable: bool, patience: float = PATIENCE_SECONDS) -> T:
+        """Run ``work`` in a transaction and return its result once that is committed.
+
+        An exception of ``work`` undoes what it wrote and is raised. ``StorageError`` means that whether it was
+        written is unknown; after ``patience`` seconds of waiting for other processes, that it was not. An interrupt is
+        raised when the write has been decided one way or the other.
+        """
+        ticket: _Ticket[T] = _Ticket(work, durable, patience)
+        if threading.current_thread() is threading.main_thread():
+            self._wait_interruptibly(ticket)  # type: ignore[arg-type]
+        else:
+            self._wait_or_lead(ticket)  # type: ignore[arg-type]
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result
+
+    # -- waiting
+
+    def _wait_or_lead(self, ticket: _Ticket[object]) -> None:
+        if not self._join(ticket):
+            ticket.turn.acquire()
+        if not ticket.settled:
+            self._lead()
+
+    def _wait_interruptibly(self, ticket: _Ticket[object]) -> None:
+        if self._stand_in is None:
+            self._stand_in = _StandIn(self._wait_or_lead)
+        done = self._stand_in.hand_over(ticket)
+        try:
+            done.acquire()
+        except BaseException:
+            with self._guard:
+                if ticket in self._queue and not ticket.taken and self._leader is not ticket:
+                    self._queue.remove(ticket)
+                    ticket.settled = True
+                    ticket.turn.release()
+            done.acquire()
+            raise
+
+    def _join(self, ticket: _Ticket[object]) -> bool:
+        """Queue the ticket; whether its thread is to lead."""
+        with self._guard:
+            self._queue.append(ticket)
+            if self._leader is None:
+                self._leader = ticket
+            return self._leader is ticket
+
+    # -- leading
+
+    def _lead(self) -> None:
+        """Commit what is queued, this thread's ticket first, and hand the lead on."""
+        mine = self._leader
+        assert mine is not None
+        try:
+            with self._database.writing(mine.patience):
+                self._before_each()
+                with self._guard:
+                    batch = self._queue[:_LARGEST_BATCH]
+                    for ticket in batch:
+                        ticket.taken = True
+                self._commit(batch)
+        except BaseException as error:
+            if not mine.settled:
+                mine.error = error
+                self._settle([mine])
+        finally:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        with self._guard:
+            self._leader = self._queue[0] if self._queue else None
+            if self._leader is not None:
+                self._leader.turn.release()
+
+    def _commit(self, batch: list[_Ticket[object]]) -> None:
+        database = self._database
+        database.rollback()
+        try:
+            database.begin(
+                max(ticket.patience for ticket in batch),
+                durable=any(ticket.durable for ticket in batch),
+            )
+            wrote = self._run_members(batch)
+        except sqlite3.Error as error:
+            database.rollback()
+            if len(batch) > 1:
+                # SQLite may have undone the whole transaction for one member's sake: each alone.
+                for ticket in batch:
+                    self._commit([ticket])
+            else:
+                batch[0].error = storage_error(database.path, error)
+                self._settle(batch)
+            return
+        if not wrote:
+            database.rollback()
+            self._settle(batch)
+            return
+        try:
+            database.commit()
+        except sqlite3.Error as error:
+            # The next opener may find it committed after all: nobody may call it undone.
+            database.reopen()
+            for ticket in batch:
+                ticket.error = storage_error(database.path, error)
+            self._settle(batch)
+            return
+        self._settle(batch)
+        database.committed()
+
+    def _run_members(self, batch: list[_Ticket[object]]) -> bool:
+        """Run each member; whether there is anything to commit."""
+        if len(batch) == 1:
+            return self._run_member(batch[0])
+        wrote = False
+        connection = self._database.writer
+        for ticket in batch:
+            connection.execute("SAVEPOINT member")
+            if self._run_member(ticket):
+                wrote = True
+            else:
+                connection.execute("ROLLBACK TO member")
+            connection.execute("RELEASE member")
+        return wrote
+
+    def _run_member(self, ticket: _Ticket[object]) -> bool:
+        try:
+            ticket.result = ticket.work(self._database.writer)
+        except sqlite3.Error:
+            raise
+        except Exception as error:
+            ticket.error = error
+            return False
+        ticket.error = None
+        return True
+
+    def _settle(self, batch: list[_Ticket[object]]) -> None:
+        with self._guard:
+            for ticket in batch:
+                ticket.settled = True
+                self._queue.remove(ticket)
+                if ticket is not self._leader:
+                    ticket.turn.release()
+
+
+class _StandIn:
+    """A thread that takes a ticket through the queue for the main thread."""
+
+    def __init__(self, take_through: Callable[[_Ticket[object]], None]) -> None:
+        self._take_through = take_through
+        self._ticket: _Ticket[object] | None = None
+        self._wanted = threading.Lock()
+        self._wanted.acquire()
+        self._done = threading.Lock()
+        threading.Thread(target=self._loop, name="rebuno-commits", daemon=True).start()
+
+    def hand_over(self, ticket: _Ticket[object]) -> threading.Lock:
+        """Start on ``ticket``; the lock that is returned can be acquired when it is settled."""
+        done = threading.Lock()
+        done.acquire()
+        self._ticket, self._done = ticket, done
+        self._wanted.release()
+        return done
+
+    def _loop(self) -> None:
+        while True:
+            self._wanted.acquire()
+            ticket, done = self._ticket, self._done
+            assert ticket is not None
+            self._ticket = None
+            try:
+                self._take_through(ticket)
+            finally:
+                done.release()

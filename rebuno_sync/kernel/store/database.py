@@ -1,0 +1,309 @@
+"""One SQLite file as this process uses it: connections, commits, the log, and waiting for change.
+
+Knows SQLite and nothing of our tables. What is written here rests on facts about SQLite that the
+design page lists: WAL mode is set under a lock, automatic checkpoints are off, the file is opened through SQLite only, and no
+connection is open across a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...errors import StorageError
+from ..locks import WRITE, LockFile
+from .gate import GATE
+
+__all__ = ["PATIENCE_SECONDS", "Connection", "Database"]
+
+Connection = sqlite3.Connection
+"""What a rule gets: the open transaction. Rules hand it to ``tables`` and do nothing else with it."""
+
+APPLICATION_ID = 0x7262_6E6F
+"""``rbno``: marks our files, so that another program's database is never touched."""
+
+SCHEMA_VERSION = 1
+
+PATIENCE_SECONDS = 60.0
+"""How long a write waits for other processes, ours and others'."""
+
+CHECKPOINT_EVERY_COMMITS = 1000
+
+POLL_SECONDS = 0.02
+"""How often a waiting thread asks whether another process has written."""
+
+_BEGIN_TRY_SECONDS = 0.1
+
+_SCHEMA = Path(__file__).parent.parent / "schema.sql"
+
+
+class Database:
+    """The connections of one process to one file. Writes go through ``SharedCommits`` only."""
+
+    def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
+        self.path = path
+        self.lock = LockFile(path.with_name(path.name + "-lock"))
+        self._monotonic = monotonic
+        self._pool: list[sqlite3.Connection] = []
+        self._writer: sqlite3.Connection | None = None
+        self._durable = True
+        self._watch: sqlite3.Connection | None = None
+        self._changed = threading.Condition()
+        self._polling = False
+        self._version: int | None = None
+        self._generation = 0
+        self._commits_since_checkpoint = 0
+        try:
+            with self.writing(PATIENCE_SECONDS), storage_errors(path):
+                self._create_file()
+                self._prepare(self.writer)
+        except BaseException:
+            self.close_connections()
+            self.lock.close()
+            raise
+        GATE.on_fork(self.close_connections)
+
+    # -- opening
+
+    def _create_file(self) -> None:
+        """Make the file with mode 0600; one that exists is left to SQLite."""
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise StorageError(f"cannot create {self.path}: {error.strerror}") from error
+
+    def _connect(self, busy_seconds: float) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cache_size = -8000")
+        return connection
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        """Recognise the file and bring it to the present schema."""
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application not in (0, APPLICATION_ID) or (application == 0 and tables):
+            raise StorageError(
+                f"{self.path} is another program's SQLite database; name a file of its own for the"
+                " kernel with REBUNO_DB or Kernel(path). Nothing was changed."
+            )
+        if version > SCHEMA_VERSION:
+            raise StorageError(
+                f"{self.path} was written by a newer rebuno_sync (schema {version}, this one knows"
+                f" {SCHEMA_VERSION}); upgrade rebuno_sync. Nothing was changed."
+            )
+        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise StorageError(
+                f"SQLite cannot keep a write-ahead log beside {self.path} (journal mode is {mode});"
+                " put the file on a local disk."
+            )
+        if version == 0:
+            db.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA.read_text().split(";\n"):
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            db.execute("COMMIT")
+
+    # -- writing
+
+    @contextmanager
+    def writing(self, patience: float) -> Iterator[None]:
+        """Hold the write lock among our processes; ``StorageError`` after ``patience`` seconds."""
+        self.lock.take_within(WRITE, patience, self._monotonic)
+        try:
+            with GATE:
+                yield
+        finally:
+            self.lock.drop(WRITE)
+
+    @property
+    def writer(self) -> sqlite3.Connection:
+        """The connection that writes; use it under ``writing`` only."""
+        if self._writer is None:
+            self._writer = self._connect(_BEGIN_TRY_SECONDS)
+            self._durable = True
+        return self._writer
+
+    def begin(self, patience: float, *, durable: bool) -> None:
+        """Open a write transaction; ``durable`` commits survive a loss of power.
+
+        Programs that are not ours may hold SQLite's own lock; they are waited for ``patience`` seconds.
+        """
+        writer = self.writer
+        if durable is not self._durable:
+            level = "FULL" if durable else "NORMAL"
+            writer.execute(f"PRAGMA synchronous = {level}")
+            self._durable = durable
+        limit: float | None = None
+        while True:
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname.partition("_")[2][:4] != "BUSY":
+                    raise
+                limit = limit or self._monotonic() + patience
+                if self._monotonic() >= limit:
+                    raise
+
+    def commit(self) -> None:
+        self.writer.execute("COMMIT")
+
+    def rollback(self) -> None:
+        if self._writer is not None and self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    def reopen(self) -> None:
+        """After a commit that failed: what SQLite keeps of it in memory is not to be trusted."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(sqlite3.Error):
+                writer.close()
+
+    def committed(self) -> None:
+        """After each commit, still under the write lock: wake waiters, keep the log short."""
+        with self._changed:
+            self._generation += 1
+            self._changed.notify_all()
+        self._commits_since_checkpoint += 1
+        if self._commits_since_checkpoint >= CHECKPOINT_EVERY_COMMITS:
+            self._commits_since_checkpoint = 0
+            # Under the write lock and right after a commit of our own the log cannot be empty:
+            # SQLite before 3.51.3 can corrupt a log whose reset meets a starting checkpoint.
+            with suppress(sqlite3.Error):  # What it could not do now, the next one does.
+                self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    # -- reading
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one read at a time, from a pool."""
+        with GATE, storage_errors(self.path):
+            try:
+                connection = self._pool.pop()
+            except IndexError:
+                connection = self._connect(PATIENCE_SECONDS)
+                connection.execute("PRAGMA query_only = ON")
+            try:
+                yield connection
+            except BaseException:
+                # An unfinished statement would pin the connection to an old snapshot.
+                connection.close()
+                raise
+            self._pool.append(connection)
+
+    # -- waiting
+
+    @property
+    def generation(self) -> int:
+        """Rises with every change that this process has noticed; read it before you look."""
+        return self._generation
+
+    def wait_for_change(self, seen: int, timeout: float) -> None:
+        """Wait until the file changed since ``generation`` was ``seen``, or ``timeout`` seconds.
+
+        Commits of this process wake at once; for those of others one waiting thread polls. May
+        return early.
+        """
+        with self._changed:
+            if self._generation != seen:
+                return
+            if self._polling:
+                self._changed.wait(timeout)
+                return
+            self._polling = True
+            self._changed.wait(min(timeout, POLL_SECONDS))
+        try:
+            self._look_for_change()
+        finally:
+            with self._changed:
+                self._polling = False
+                self._changed.notify()  # Another waiter polls next.
+
+    def _look_for_change(self) -> None:
+        with GATE, storage_errors(self.path):
+            if self._watch is None:
+                self._watch, self._version = self._connect(PATIENCE_SECONDS), None
+            (version,) = self._watch.execute("PRAGMA data_version").fetchall()[0]
+        with self._changed:
+            if version != self._version:
+                self._version = version
+                self._generation += 1
+                self._changed.notify_all()
+
+    # -- ending
+
+    def close_connections(self) -> None:
+        """Close every connection; new ones are opened on the next use."""
+        connections = [*self._pool, self._watch, self._writer]
+        self._pool.clear()
+        self._watch = self._writer = None
+        for connection in connections:
+            if connection is not None:
+                connection.close()
+
+    def close(self) -> None:
+        """Close for good. The last to close a file checkpoints it, so this takes the write lock."""
+        GATE.forget(self.close_connections)
+        try:
+            with self.writing(PATIENCE_SECONDS):
+                self.close_connections()
+        finally:
+            self.lock.close()
+
+    @property
+    def has_connections(self) -> bool:
+        return bool(self._pool) or self._watch is not None or self._writer is not None
+
+    def leak(self) -> None:
+        """Keep connections that a fork copied from ever being closed, also at exit.
+
+        Only a fork that skipped our hook leaves any. Closing one would delete files of the parent.
+        """
+        for connection in [*self._pool, self._watch, self._writer]:
+            if connection is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error
+
+
+_ADVICE = {
+    "SQLITE_BUSY": f"another program has held its write lock for {PATIENCE_SECONDS:.0f} seconds",
+    "SQLITE_FULL": "the disk is full; what was recorded is safe, make room and run again",
+    "SQLITE_NOTADB": "it is not an SQLite database; name another file for the kernel",
+    "SQLITE_READONLY": "it cannot be written; check its owner and its folder's",
+    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and is writable",
+    "SQLITE_CORRUPT": "it is damaged; restore a backup",
+}
+
+
+def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
+    """What a person can do about an error of SQLite."""
+    name = getattr(error, "sqlite_errorname", "")
+    for prefix, text in _ADVICE.items():
+        if name.startswith(prefix):
+            return StorageError(f"the kernel's file {path}: {text} (SQLite: {error})")
+    return StorageError(f"the kernel's file {path} cannot be used: {error}")

@@ -1,0 +1,83 @@
+"""Who holds leases, and whether they are alive (see ``locks``).
+
+A process that claims takes a slot: it locks the slot's byte and writes its nonce beside the slot. A nonce that is gone
+from the table, or whose byte can be locked, belonged to a process that has ended. Everything here happens under the
+write lock, so two processes never probe at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from typing import TYPE_CHECKING
+
+from ...types import LeaseKey
+from ..attempts import Attempts
+from ..locks import LockFile, owner_byte
+from . import tables
+
+if TYPE_CHECKING:
+    from .store import Store
+
+__all__ = ["Owner"]
+
+
+class Owner:
+    """This process, as the owner of leases in one file."""
+
+    def __init__(self, lock: LockFile, nonce: str, attempts: Attempts) -> None:
+        self.nonce = nonce
+        self._lock = lock
+        self._attempts = attempts
+        self._slot: int | None = None
+
+    def recognise_lock_file(self, db: sqlite3.Connection) -> None:
+        """Owners that were known by another lock file, since deleted, can no longer be probed."""
+        if tables.meta(db, "lock_file") != self._lock.identity:
+            tables.set_meta(db, "lock_file", self._lock.identity)
+            tables.forget_slots(db)
+
+    def present(self, db: sqlite3.Connection) -> str:
+        """This process's nonce, with its slot taken."""
+        if self._slot is None:
+            self._slot = self._take_slot()
+        if tables.owner_slot(db, self.nonce) != self._slot:
+            tables.put_owner(db, self.nonce, self._slot, os.getpid())
+        return self.nonce
+
+    def _take_slot(self) -> int:
+        slot = 0
+        while not self._lock.take(owner_byte(slot)):
+            slot += 1
+        return slot
+
+    def reassert(self) -> None:
+        """Lock our byte again: somebody in this process may have opened and closed the lock file."""
+        if self._slot is not None:
+            self._lock.take(owner_byte(self._slot))
+
+    def holds(self, db: sqlite3.Connection, nonce: str | None, lease: LeaseKey) -> bool:
+        """Whether the process with ``nonce`` still runs, and may therefore be running ``lease``."""
+        if nonce is None:
+            return False
+        if nonce == self.nonce:
+            return self._attempts.get(lease) is not None
+        slot = tables.owner_slot(db, nonce)
+        if slot is None:
+            return False
+        if slot < 0 or tables.meta(db, "lock_file") != self._lock.identity:
+            return True  # Nobody can tell, so its lease decides.
+        if slot != self._slot:
+            if not self._lock.take(owner_byte(slot)):
+                return True
+            self._lock.drop(owner_byte(slot))
+        tables.drop_owner(db, nonce)
+        return False
+
+    def leave(self, store: Store) -> None:
+        """Give the slot back on closing."""
+        if self._slot is None:
+            return
+        store.write(lambda db: tables.drop_owner(db, self.nonce), durable=False)
+        self._lock.drop(owner_byte(self._slot))
+        self._slot = None

@@ -1,0 +1,69 @@
+"""What the tables give back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...types import DispatchStatus, ExecutionStatus, StepStatus
+
+__all__ = ["DispatchRow", "ExecutionRow", "Standing", "StepRow"]
+
+
+class ExecutionRow(NamedTuple):
+    n: int
+    id: str
+    agent_id: str
+    status: ExecutionStatus
+    input: str
+    output: str | None
+    failure_reason: str
+    idempotency_key: str | None
+    created_at: int
+    updated_at: int
+    deadline_at: int | None
+    deadline_due: float | None
+
+
+class Standing(NamedTuple):
+    """Where an execution and one dispatch of it stand: all that a fence looks at, in one read."""
+
+    execution: int
+    status: ExecutionStatus
+    deadline_due: float | None
+    last_seq: int
+    dispatch: int | None
+    dispatch_status: DispatchStatus | None
+    attempt: int
+    strikes: int
+    lease_seconds: float
+    renewed: float
+
+
+class StepRow(NamedTuple):
+    n: int
+    step_id: str
+    kind: str
+    target: str
+    args_hash: str
+    occurrence: int
+    status: StepStatus
+    idempotency: str
+    args: str
+    result: str | None
+    error: str | None
+    rule_id: str
+    started_at: int | None
+    completed_at: int | None
+
+
+class DispatchRow(NamedTuple):
+    n: int
+    id: str
+    status: DispatchStatus
+    attempt: int
+    strikes: int
+    max_attempts: int
+    due: float
+    owner: str | None
+    lease_seconds: float
+    renewed: float

@@ -1,0 +1,381 @@
+"""Every SQL statement: functions of a connection, in the words of the rules that call them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from ...types import DispatchStatus, ExecutionStatus, LeaseKey, StepStatus
+from .rows import DispatchRow, ExecutionRow, Standing, StepRow
+
+_EXECUTION = ", ".join(ExecutionRow._fields)
+_STEP = ", ".join(StepRow._fields)
+_DISPATCH = ", ".join(DispatchRow._fields)
+
+
+# -- meta
+
+
+def meta(db: sqlite3.Connection, key: str) -> str | None:
+    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else row[0]
+
+
+def set_meta(db: sqlite3.Connection, key: str, value: str) -> None:
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+
+# -- agents
+
+
+def agent_lease_seconds(db: sqlite3.Connection, agent_id: str) -> float | None:
+    """0 for the kernel's default, ``None`` for an agent that is not registered."""
+    row = db.execute("SELECT lease_seconds FROM agents WHERE id = ?", (agent_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+def put_agent(db: sqlite3.Connection, agent_id: str, lease_seconds: float, now: int) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO agents (id, lease_seconds, registered_at) VALUES (?, ?, ?)",
+        (agent_id, lease_seconds, now),
+    )
+
+
+# -- executions
+
+
+def _execution(row: tuple[object, ...] | None) -> ExecutionRow | None:
+    if row is None:
+        return None
+    found = ExecutionRow._make(row)  # type: ignore[arg-type]
+    return found._replace(status=ExecutionStatus(found.status))
+
+
+def execution(db: sqlite3.Connection, execution_id: str) -> ExecutionRow | None:
+    sql = f"SELECT {_EXECUTION} FROM executions WHERE id = ?"
+    return _execution(db.execute(sql, (execution_id,)).fetchone())
+
+
+def execution_by_key(db: sqlite3.Connection, agent_id: str, key: str) -> ExecutionRow | None:
+    sql = f"SELECT {_EXECUTION} FROM executions WHERE agent_id = ? AND idempotency_key = ?"
+    return _execution(db.execute(sql, (agent_id, key)).fetchone())
+
+
+def executions(
+    db: sqlite3.Connection, agent_id: str, status: str, before: str, limit: int
+) -> list[ExecutionRow]:
+    """Newest first; ``agent_id``, ``status`` and ``before`` (an id) filter when not empty."""
+    filters = [("agent_id = ?", agent_id), ("status = ?", status), ("id < ?", before)]
+    used = [(text, value) for text, value in filters if value]
+    where = " AND ".join(text for text, _ in used) or "TRUE"
+    sql = f"SELECT {_EXECUTION} FROM executions WHERE {where} ORDER BY id DESC LIMIT ?"
+    rows = db.execute(sql, (*(value for _, value in used), limit)).fetchall()
+    return [row for row in map(_execution, rows) if row is not None]
+
+
+def insert_execution(
+    db: sqlite3.Connection,
+    *,
+    execution_id: str,
+    agent_id: str,
+    input_json: str,
+    key: str | None,
+    now: int,
+    deadline_at: int | None,
+    deadline_due: float | None,
+) -> int:
+    cursor = db.execute(
+        "INSERT INTO executions (id, agent_id, status, input, idempotency_key, created_at,"
+        " updated_at, deadline_at, deadline_due) VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?)",
+        (execution_id, agent_id, input_json, key, now, now, deadline_at, deadline_due),
+    )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def end_execution(
+    db: sqlite3.Connection,
+    n: int,
+    status: ExecutionStatus,
+    now: int,
+    *,
+    output: str | None = None,
+    reason: str = "",
+) -> None:
+    db.execute(
+        "UPDATE executions SET status = ?, output = ?, failure_reason = ?, updated_at = ?"
+        " WHERE n = ?",
+        (status, output, reason, now, n),
+    )
+
+
+_LIVE = "status IN ('pending', 'running', 'blocked')"
+
+
+def past_deadline(db: sqlite3.Connection, now: float) -> list[str]:
+    sql = f"SELECT id FROM executions WHERE deadline_due <= ? AND {_LIVE} ORDER BY deadline_due"
+    return [row[0] for row in db.execute(sql, (now,)).fetchall()]
+
+
+# -- the fence
+
+
+_STANDING = """
+SELECT e.n, e.status, e.deadline_due,
+       (SELECT max(seq) FROM events WHERE execution = e.n),
+       d.n, d.status, d.attempt, d.strikes, d.lease_seconds, d.renewed
+FROM executions e LEFT JOIN dispatches d ON d.id = ? AND d.execution = e.n
+WHERE e.id = ?"""
+
+
+def standing(db: sqlite3.Connection, lease: LeaseKey) -> Standing | None:
+    row = db.execute(_STANDING, (lease.dispatch_id, lease.execution_id)).fetchone()
+    if row is None:
+        return None
+    n, status, deadline, seq, dispatch, dispatch_status, *rest = row
+    if dispatch is None:
+        return Standing(n, ExecutionStatus(status), deadline, seq, None, None, 0, 0, 0.0, 0.0)
+    return Standing(
+        n, ExecutionStatus(status), deadline, seq, dispatch, DispatchStatus(dispatch_status), *rest
+    )
+
+
+_LOOK_UP = """
+SELECT s.status, s.result, s.error, s.rule_id
+FROM steps s JOIN executions e ON e.n = s.execution JOIN dispatches d ON d.execution = e.n
+WHERE e.id = ? AND s.step_id = ? AND s.status IN ('succeeded', 'failed', 'denied')
+  AND e.status = 'running' AND d.id = ? AND d.attempt = ? AND d.status = 'in_flight'"""
+
+
+def settled_step(
+    db: sqlite3.Connection, lease: LeaseKey, step_id: str
+) -> tuple[StepStatus, str | None, str | None, str] | None:
+    """Status, result, error and rule of a settled step, read together with the lease's fence."""
+    execution_id, dispatch_id, attempt = lease
+    row = db.execute(_LOOK_UP, (execution_id, step_id, dispatch_id, attempt)).fetchone()
+    return None if row is None else (StepStatus(row[0]), row[1], row[2], row[3])
+
+
+def renew(db: sqlite3.Connection, dispatch: int, monotonic: float) -> None:
+    db.execute("UPDATE dispatches SET renewed = ? WHERE n = ?", (monotonic, dispatch))
+
+
+# -- steps
+
+
+def _step(row: tuple[object, ...] | None) -> StepRow | None:
+    if row is None:
+        return None
+    found = StepRow._make(row)  # type: ignore[arg-type]
+    return found._replace(status=StepStatus(found.status))
+
+
+def step(db: sqlite3.Connection, execution: int, step_id: str) -> StepRow | None:
+    sql = f"SELECT {_STEP} FROM steps WHERE execution = ? AND step_id = ?"
+    return _step(db.execute(sql, (execution, step_id)).fetchone())
+
+
+def steps(db: sqlite3.Connection, execution: int, *, terminal: bool = False) -> list[StepRow]:
+    """Ordered by step id (protocol.md 2.2)."""
+    only = "AND status IN ('succeeded', 'failed', 'denied', 'cancelled')" if terminal else ""
+    sql = f"SELECT {_STEP} FROM steps WHERE execution = ? {only} ORDER BY step_id"
+    return [row for row in map(_step, db.execute(sql, (execution,)).fetchall()) if row]
+
+
+def count_steps(db: sqlite3.Connection, execution: int) -> int:
+    count: int
+    (count,) = db.execute("SELECT count(*) FROM steps WHERE execution = ?", (execution,)).fetchone()
+    return count
+
+
+def executing_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
+    sql = f"SELECT {_STEP} FROM steps WHERE execution = ? AND status = 'executing' ORDER BY n"
+    return [row for row in map(_step, db.execute(sql, (execution,)).fetchall()) if row]
+
+
+def indeterminate_twin(
+    db: sqlite3.Connection, execution: int, kind: str, target: str, args_hash: str
+) -> bool:
+    """Whether the same call ended with an unknown outcome before (protocol.md 7.2, 11)."""
+    row = db.execute(
+        "SELECT 1 FROM steps WHERE execution = ? AND args_hash = ? AND status = 'failed'"
+        " AND kind = ? AND target = ?"
+        " AND CASE WHEN json_valid(error) AND json_type(error) = 'object'"
+        " THEN json_extract(error, '$.reason') = 'indeterminate' ELSE FALSE END LIMIT 1",
+        (execution, args_hash, kind, target),
+    ).fetchone()
+    return row is not None
+
+
+def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -> int:
+    """``row`` is a ``StepRow`` without its number."""
+    cursor = db.execute(
+        f"INSERT INTO steps (execution, {_STEP[3:]}) VALUES"
+        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (execution, *row),
+    )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def start_step(db: sqlite3.Connection, n: int, now: int) -> None:
+    db.execute("UPDATE steps SET status = 'executing', started_at = ? WHERE n = ?", (now, n))
+
+
+def settle_step(
+    db: sqlite3.Connection,
+    n: int,
+    status: StepStatus,
+    now: int,
+    *,
+    result: str | None = None,
+    error: str | None = None,
+) -> None:
+    db.execute(
+        "UPDATE steps SET status = ?, result = ?, error = ?, completed_at = ? WHERE n = ?",
+        (status, result, error, now, n),
+    )
+
+
+# -- events
+
+
+def last_seq(db: sqlite3.Connection, execution: int) -> int:
+    (seq,) = db.execute(
+        "SELECT coalesce(max(seq), 0) FROM events WHERE execution = ?", (execution,)
+    ).fetchone()
+    return int(seq)
+
+
+_APPEND = "INSERT INTO events (execution, seq, type, step, detail, occurred_at) VALUES "
+_ONE = "(?, ?, ?, ?, ?, ?)"
+
+
+def append_events(
+    db: sqlite3.Connection,
+    execution: int,
+    after_seq: int,
+    entries: Sequence[tuple[str, int | None, str | None]],
+    now: int,
+) -> None:
+    """Append ``(type, step number, detail)`` entries with consecutive numbers, in one statement."""
+    values: list[object] = []
+    for offset, (kind, step_number, detail) in enumerate(entries, 1):
+        values += (execution, after_seq + offset, kind, step_number, detail, now)
+    db.execute(_APPEND + ", ".join([_ONE] * len(entries)), values)
+
+
+_EVENTS = """
+SELECT v.seq, v.type, v.detail, v.occurred_at, e.output, e.failure_reason,
+       s.step_id, s.kind, s.target, s.error
+FROM events v JOIN executions e ON e.n = v.execution LEFT JOIN steps s ON s.n = v.step
+WHERE v.execution = ? AND v.seq > ? ORDER BY v.seq LIMIT ?"""
+
+
+def events(
+    db: sqlite3.Connection, execution: int, after_seq: int, limit: int
+) -> list[tuple[object, ...]]:
+    return db.execute(_EVENTS, (execution, after_seq, limit)).fetchall()
+
+
+# -- dispatches
+
+
+def insert_dispatch(
+    db: sqlite3.Connection,
+    dispatch_id: str,
+    execution: int,
+    max_attempts: int,
+    due_at: int,
+    due: float,
+) -> None:
+    db.execute(
+        "INSERT INTO dispatches (id, execution, status, attempt, strikes, max_attempts, due_at, due)"
+        " VALUES (?, ?, 'pending', 0, 0, ?, ?, ?)",
+        (dispatch_id, execution, max_attempts, due_at, due),
+    )
+
+
+def open_dispatch(db: sqlite3.Connection, execution: int) -> DispatchRow | None:
+    """The dispatch of an execution that is not retired; there is at most one."""
+    sql = f"SELECT {_DISPATCH} FROM dispatches WHERE execution = ? AND status <> 'exhausted'"
+    row = db.execute(sql, (execution,)).fetchone()
+    if row is None:
+        return None
+    found = DispatchRow._make(row)
+    return found._replace(status=DispatchStatus(found.status))
+
+
+def claim_dispatch(
+    db: sqlite3.Connection, n: int, owner: str, lease_seconds: float, monotonic: float
+) -> None:
+    db.execute(
+        "UPDATE dispatches SET status = 'in_flight', attempt = attempt + 1, strikes = strikes + 1,"
+        " owner = ?, lease_seconds = ?, renewed = ? WHERE n = ?",
+        (owner, lease_seconds, monotonic, n),
+    )
+
+
+def reschedule_dispatch(
+    db: sqlite3.Connection, n: int, status: DispatchStatus, strikes: int, due_at: int, due: float
+) -> None:
+    db.execute(
+        "UPDATE dispatches SET status = ?, strikes = ?, owner = NULL, due_at = ?, due = ?"
+        " WHERE n = ?",
+        (status, strikes, due_at, due, n),
+    )
+
+
+def clear_strikes(db: sqlite3.Connection, n: int) -> None:
+    db.execute("UPDATE dispatches SET strikes = 0 WHERE n = ?", (n,))
+
+
+def retire_dispatches(db: sqlite3.Connection, execution: int) -> None:
+    db.execute(
+        "UPDATE dispatches SET status = 'exhausted', owner = NULL"
+        " WHERE execution = ? AND status <> 'exhausted'",
+        (execution,),
+    )
+
+
+# -- a new boot of the machine
+
+
+def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
+    """Under a new boot id no lease holds, and timers count from the wall clock (design, Time)."""
+    db.execute(
+        "UPDATE dispatches SET status = 'pending', owner = NULL, due_at = ?"
+        " WHERE status = 'in_flight'",
+        (now,),
+    )
+    db.execute(
+        "UPDATE dispatches SET due = ? + (due_at - ?) / 1e6 WHERE status <> 'exhausted'",
+        (boottime, now),
+    )
+    db.execute(
+        "UPDATE executions SET deadline_due = ? + (deadline_at - ?) / 1e6"
+        f" WHERE deadline_at IS NOT NULL AND {_LIVE}",
+        (boottime, now),
+    )
+    db.execute("DELETE FROM owners")
+
+
+# -- owners
+
+
+def owner_slot(db: sqlite3.Connection, nonce: str) -> int | None:
+    row = db.execute("SELECT slot FROM owners WHERE nonce = ?", (nonce,)).fetchone()
+    return None if row is None else row[0]
+
+
+def forget_slots(db: sqlite3.Connection) -> None:
+    """Keep who owned, but not where to look for them: slots turn negative."""
+    db.execute("UPDATE owners SET slot = -1 - slot WHERE slot >= 0")
+
+
+def put_owner(db: sqlite3.Connection, nonce: str, slot: int, pid: int) -> None:
+    db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?)", (nonce, slot, pid))
+
+
+def drop_owner(db: sqlite3.Connection, nonce: str) -> None:
+    db.execute("DELETE FROM owners WHERE nonce = ?", (nonce,))

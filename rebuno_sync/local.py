@@ -1,0 +1,181 @@
+"""``run``: a handler and the embedded kernel joined in one process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from .agent import OutcomeStatus, dispatch
+from .binding import Binding, InputInvalid
+from .canonical import canonicalize
+from .clock import SYSTEM
+from .context import ancestors
+from .errors import ConflictError, ExecutionFailed, StorageError, api_error
+from .heartbeat import Lease
+from .kernel import Kernel
+from .kernel.dispatches import Claim
+from .kernel.embedded import DEFAULT_PATH, ended
+from .types import Execution
+
+__all__ = ["run"]
+
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+def run(
+    handler: Callable[..., R],
+    input: Any = None,
+    *,
+    key: str | None = None,
+    agent: str | None = None,
+    kernel: Kernel | None = None,
+    timeout: float | None = None,
+) -> R:
+    """Run a handler durably in this process and return its output.
+
+    ``input``: JSON, or values that the handler's annotations describe. ``key``: names the execution; run again with the
+    same key, it resumes where it was, or returns what it returned. Without one, the execution is a fresh one.
+    ``agent``: the namespace of keys, ``module.qualname`` of the handler unless given. ``kernel``: the embedded kernel;
+    by default the one whose file ``REBUNO_DB`` names (``.rebuno/kernel.db``). ``timeout``: seconds to wait while another
+    process runs this execution; ``TimeoutError`` after that.
+
+    Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when the execution ended so, also when it had before;
+    ``ConflictError`` when the key was used with another input, or names an execution that this call is in;
+    ``ValidationError`` for an input that the handler does not accept; ``StorageError`` when the file cannot be used.
+    """
+    binding = Binding(handler)
+    host = _Host(binding, agent or _agent_name(handler), kernel or _default_kernel())
+    return cast(R, host.run(input, key, timeout))
+
+
+class _Host:
+    def __init__(self, binding: Binding, agent_id: str, kernel: Kernel) -> None:
+        self._binding = binding
+        self._agent_id = agent_id
+        self._kernel = kernel
+
+    def run(self, input: Any, key: str | None, timeout: float | None) -> Any:
+        execution = self._find_or_create(input, key)
+        if execution.id in ancestors():
+            raise ConflictError(
+                f"conflict: run(key={key!r}) was called inside the execution that has this key"
+                f" ({execution.id}); it would wait for itself. Use another key."
+            )
+        return self._finish(execution, timeout)
+
+    def _find_or_create(self, input: Any, key: str | None) -> Execution:
+        input_json = self._binding.encode_input(input)
+        known = None if key is None else self._kernel.find(self._agent_id, key)
+        if known is None:
+            try:
+                self._binding.bind(input_json)
+            except InputInvalid as error:
+                raise api_error("validation_error", f"input_invalid: {error}", 400) from error
+            if not self._kernel.knows_agent(self._agent_id):
+                self._kernel.register_agent(self._agent_id)
+            known = self._kernel.create(self._agent_id, json.loads(input_json), idempotency_key=key)
+        if canonicalize(json.dumps(known.input)) != canonicalize(input_json):
+            raise ConflictError(
+                f"conflict: key {key!r} of {self._agent_id} was used with another input"
+                f" (execution {known.id}); use a key for each input"
+            )
+        return known
+
+    def _finish(self, execution: Execution, timeout: float | None) -> Any:
+        started = SYSTEM.monotonic()
+        failure: Exception | None = None
+        begun = False
+        while True:
+            mark = self._kernel.change_mark()
+            execution = self._kernel.get(execution.id)
+            if execution.status.terminal:
+                return self._result(execution, failure)
+            waited = SYSTEM.monotonic() - started
+            claim = self._claim(execution.id, begun=begun)
+            if claim is not None:
+                lease = Lease(
+                    claim.lease,
+                    claim.lease_seconds,
+                    accepted_at=claim.at,
+                    measured_on=self._kernel.monotonic,
+                )
+                begun = True
+                outcome = dispatch(self._binding, self._kernel.agent, lease)
+                failure = outcome.error
+                if outcome.status is OutcomeStatus.COMPLETED:
+                    return outcome.output
+                continue
+            if timeout is not None and waited >= timeout:
+                raise TimeoutError(
+                    f"execution {execution.id} of {self._agent_id} is {execution.status} and held by"
+                    f" another process after {timeout} s; it goes on there"
+                )
+            left = 1.0 if timeout is None else timeout - waited
+            self._kernel.wait_for_change(mark, left)
+
+    def _claim(self, execution_id: str, *, begun: bool) -> Claim | None:
+        try:
+            return self._kernel.claim(execution_id)
+        except StorageError as error:
+            if not begun:
+                raise
+            # Interrupted in the middle, by a full disk say: it goes on when there is room again.
+            _log.warning("execution %s cannot go on yet: %s", execution_id, error)
+            return None
+
+    def _result(self, execution: Execution, failure: Exception | None) -> Any:
+        try:
+            output = ended(execution).output
+        except ExecutionFailed as error:
+            raise error from failure
+        return self._binding.output.decode(json.dumps(output))
+
+
+def _agent_name(handler: Callable[..., object]) -> str:
+    """``module.qualname``, the same whether the file is run or imported."""
+    qualname = getattr(handler, "__qualname__", "")
+    if not qualname or "<lambda>" in qualname:
+        raise TypeError(f"{handler!r} has no name of its own; give run() agent='...'")
+    module = getattr(handler, "__module__", None) or "__main__"
+    if module in ("__main__", "__mp_main__"):
+        module = _main_module(module)
+    return f"{module}.{qualname}"
+
+
+def _main_module(module: str) -> str:
+    main = sys.modules.get(module)
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else "__main__"
+
+
+_kernels: dict[Path, Kernel] = {}
+_opening = threading.Lock()
+
+
+def _default_kernel() -> Kernel:
+    path = Path(os.environ.get("REBUNO_DB") or DEFAULT_PATH).absolute()
+    with _opening:
+        kernel = _kernels.get(path)
+        if kernel is None:
+            kernel = _kernels[path] = Kernel(path)
+            _log.info("executions are recorded in %s", path)
+        return kernel
+
+
+def _renew_lock() -> None:
+    global _opening
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

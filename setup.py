@@ -1,0 +1,5 @@
+"""The metadata lives in setup.cfg."""
+
+from setuptools import setup
+
+setup()
