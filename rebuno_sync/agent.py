@@ -56,8 +56,8 @@ _STATUS_OF_SIGNAL: dict[type[Signal], OutcomeStatus] = {
 class Outcome:
     """What became of one delivery.
 
-    ``output``: what the handler returned, when ``completed``. ``reason``: why it failed or stopped. ``error``: the
-    exception that the handler raised, in the process where it did.
+    ``output``: what the handler returned, when ``completed``. ``reason``: why it failed or
+    stopped. ``error``: the exception that the handler raised, in the process where it did.
     """
 
     status: OutcomeStatus
@@ -72,8 +72,8 @@ def dispatch(
 ) -> Outcome:
     """Run ``handler`` for the execution that ``lease`` covers, in this thread.
 
-    No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given back and with the step
-    that it struck left as it is.
+    No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given
+    back and with the step that it struck left as it is.
     """
     execution_id = lease.key.execution_id
     renewer.keep(lease, kernel)
@@ -172,7 +172,8 @@ class _Attempt:
         return Outcome(OutcomeStatus.FAILED, self._id, reason=sent)
 
     def _await_bodies(self) -> None:
-        """Effects that the handler left running in other threads may still record their outcomes."""
+        """Effects that the handler left running in other threads may still record their
+        outcomes."""
         if not self._context.drain(GRACE_SECONDS):
             _log.warning(
                 "execution %s ends while effects of it still run in other threads; their outcomes"

@@ -1,16 +1,4 @@
-"""The running execution: submit, decide, run, record.
-
-The only module that touches the ContextVar, and the only one that raises signals. What a lost answer means
-is the table of ``design.md`` ("Losing an answer"):
-
-====================================================  =============================================
-answer lost to a submit                               ``Interrupted``; it is never sent again
-answer lost to an outcome                             sent again while the lease holds
-a submit refused with an error                        the error, to the handler; nothing was recorded
-an outcome refused with an error, three times         recorded as a failure ("not storable by this kernel")
-an outcome that the lease no longer covers            ``LeaseSuperseded``
-====================================================  =============================================
-"""
+"""The running execution: submit, decide, run, record. Only this module touches the ContextVar."""
 
 from __future__ import annotations
 
@@ -19,26 +7,25 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NoReturn
+from types import TracebackType
+from typing import NamedTuple, NoReturn
 
 from .codec import PLAIN, Codec, encode_plain_arguments
 from .errors import (
-    APIError,
     Blocked,
     Interrupted,
     LeaseSuperseded,
-    NetworkError,
     NoActiveExecution,
     PolicyError,
     RateLimited,
     RebunoError,
     Signal,
-    StorageError,
     Terminated,
 )
 from .failures import decode_failure, encode_failure, not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
+from .recording import Recording
 from .types import (
     DecisionKind,
     Execution,
@@ -51,14 +38,12 @@ from .types import (
 
 __all__ = ["ExecutionContext", "ancestors", "current", "execution"]
 
-_OUTCOME_TRIES = 3
-
 
 class _Frame:
     """One running body (or the handler itself): what is called in it belongs to it.
 
-    A signal that is raised in a frame marks it and those around it, so that a body that swallowed the signal
-    cannot record a result that was computed without its effects.
+    A signal that is raised in a frame marks it and those around it, so that a body that swallowed
+    the signal cannot record a result that was computed without its effects.
     """
 
     __slots__ = ("context", "ended", "outer", "signal")
@@ -70,10 +55,17 @@ class _Frame:
         self.ended = False
 
     def mark(self, signal: Signal) -> None:
-        frame: _Frame | None = self
-        while frame is not None and frame.context is self.context:
-            frame.signal = frame.signal or signal
-            frame = frame.outer
+        self.signal = self.signal or signal
+        if self.outer is not None and self.outer.context is self.context:
+            self.outer.mark(signal)
+
+
+class _Ran(NamedTuple):
+    """What came of a body: a result's text, or a failure's."""
+
+    result: str = "null"
+    failure: str | None = None
+    traceback: TracebackType | None = None
 
 
 _frame: ContextVar[_Frame | None] = ContextVar("rebuno_sync_frame", default=None)
@@ -91,6 +83,7 @@ class ExecutionContext:
         self.dispatch_attempt = lease.key.attempt
         self._kernel = kernel
         self._lease = lease
+        self._recording = Recording(kernel, lease)
         self._execution = execution
         self._guard = threading.Lock()
         self._idle = threading.Condition(self._guard)
@@ -155,8 +148,8 @@ class ExecutionContext:
         """Perform an effect of your own making (protocol.md 13.8).
 
         ``args``: JSON, the effect's identity. ``run``: its body, called when the kernel lets it
-        proceed; its result must be JSON. Raises ``TypeError`` naming the path for what is not JSON, before
-        anything is submitted.
+        proceed; its result must be JSON. Raises ``TypeError`` naming the path for what is not
+        JSON, before anything is submitted.
         """
         text = encode_plain_arguments(args)
         proposal = Proposal(kind, target, text, idempotency, canonical=True)
@@ -168,18 +161,20 @@ class ExecutionContext:
         """Submit the effect, and run or replay it as the kernel decides.
 
         What is returned or raised is decoded from what is recorded, live as on a replay. Raises
-        ``ToolError`` when the body failed, ``PolicyError`` or ``RateLimited`` when it was refused, or a signal.
+        ``ToolError`` when the body failed, ``PolicyError`` or ``RateLimited`` when it was refused,
+        or a signal.
         """
         outer = self._current_frame()
         self.check()
-        decision = self._submit(proposal)
+        with self._remembering():
+            decision = self._recording.submit(proposal)
         self._note(decision)
         match decision.decision:
             case DecisionKind.PROCEED:
                 return self._run(decision.step_id, proposal.target, run, codec, outer)
             case DecisionKind.REPLAY:
                 self.check()
-                return self._replay(decision, decision.step_id, proposal.target, codec)
+                return self._replay(decision, proposal.target, codec)
             case DecisionKind.DENIED:
                 raise PolicyError(decision.reason or "policy_denied", decision.rule_id)
             case DecisionKind.RATE_LIMITED:
@@ -192,15 +187,6 @@ class ExecutionContext:
             f"unexpected step decision: {decision.decision!r} for {proposal.target!r}"
         )
 
-    def _submit(self, proposal: Proposal) -> StepDecision:
-        try:
-            return self._kernel.submit(self._lease.key, proposal)
-        except APIError as error:
-            self._stop_if_over(error)
-            raise
-        except (NetworkError, StorageError) as error:
-            self._stop(Interrupted(f"submitting {proposal.target!r}: {error}"), error)
-
     def _run(
         self,
         step_id: str,
@@ -209,104 +195,72 @@ class ExecutionContext:
         codec: Codec,
         outer: _Frame | None,
     ) -> object:
-        frame = _Frame(self, outer)
         with self._body():
             if not self._lease.holds():
                 self._stop(LeaseSuperseded("the lease ran out before the body started"))
-            failure: str | None = None
-            token = _frame.set(frame)
-            try:
-                value = run()
-            except (PolicyError, RateLimited):
-                # A refusal of a nested effect: this step stays open and meets it again on a replay.
-                self._stop_if_marked(frame)
-                raise
-            except Exception as error:
-                failure = encode_failure(error)
-                traceback = error.__traceback__
-            finally:
-                _frame.reset(token)
-                frame.ended = True
-            self._stop_if_marked(frame)
-            if failure is None:
-                try:
-                    result = codec.encode(value, "result")
-                except Exception as problem:
-                    failure, traceback = not_storable(value, problem), None
-            if failure is None:
-                decision = self._record_result(step_id, target, result)
-            else:
-                decision = self._record_failure(step_id, failure)
+            ran = self._call(run, codec, _Frame(self, outer))
+            with self._remembering():
+                if ran.failure is None:
+                    decision = self._recording.result(step_id, ran.result)
+                else:
+                    decision = self._recording.failure(step_id, ran.failure)
         self.check()
         if decision.decision == DecisionKind.REPLAY:
-            return self._replay(decision, step_id, target, codec)
-        if failure is not None:
-            error_ = decode_failure(failure, target, step_id)
-            if error_.__cause__ is not None:
-                error_.__cause__.__traceback__ = traceback
-            raise error_
-        return codec.decode(result)
+            return self._replay(decision, target, codec)
+        if ran.failure is not None:
+            error = decode_failure(ran.failure, target, step_id)
+            if error.__cause__ is not None:
+                error.__cause__.__traceback__ = ran.traceback
+            raise error
+        return codec.decode(ran.result)
 
-    def _replay(self, decision: StepDecision, step_id: str, target: str, codec: Codec) -> object:
-        if decision.error_json is not None and decision.error_json != "null":
-            raise decode_failure(decision.error_json, target, step_id)
-        return codec.decode(decision.result_json or "null")
-
-    # -- recording
-
-    def _record_result(self, step_id: str, target: str, result: str) -> StepDecision:
-        refusal: APIError | None = None
-        for _ in range(_OUTCOME_TRIES):
-            try:
-                return self._send_outcome(
-                    lambda: self._kernel.complete_step(self._lease.key, step_id, result)
-                )
-            except APIError as error:
-                refusal = error
-        failure = not_storable(result, f"not storable by this kernel: {refusal}")
-        decision = self._record_failure(step_id, failure)
-        if decision.decision == DecisionKind.REPLAY:
-            return decision
-        return StepDecision(DecisionKind.REPLAY, step_id, error_json=failure)
-
-    def _record_failure(self, step_id: str, failure: str) -> StepDecision:
+    def _call(self, run: Callable[[], object], codec: Codec, frame: _Frame) -> _Ran:
+        """Run a body in its frame and encode what came of it."""
+        token = _frame.set(frame)
         try:
-            return self._send_outcome(
-                lambda: self._kernel.fail_step(self._lease.key, step_id, failure)
-            )
-        except APIError as error:
-            self._stop(Interrupted(f"the kernel refused the outcome of {step_id}: {error}"), error)
-
-    def _send_outcome(self, send: Callable[[], StepDecision]) -> StepDecision:
-        try:
-            decision = self._lease.insist(send)
-        except APIError as error:
-            self._stop_if_over(error)
+            value = run()
+        except (PolicyError, RateLimited):
+            # A refusal of a nested effect: this step stays open and meets it again on a replay.
+            self._stop_if_marked(frame)
             raise
-        except (NetworkError, StorageError) as error:
-            self._stop(Interrupted(f"recording an outcome: {error}"), error)
-        if decision.decision == DecisionKind.EXECUTION_TERMINAL:
-            self._stop(Terminated())
-        return decision
+        except Exception as error:
+            self._stop_if_marked(frame)
+            return _Ran(failure=encode_failure(error), traceback=error.__traceback__)
+        finally:
+            _frame.reset(token)
+            frame.ended = True
+        self._stop_if_marked(frame)
+        try:
+            return _Ran(result=codec.encode(value, "result"))
+        except Exception as problem:
+            return _Ran(failure=not_storable(value, problem))
+
+    def _replay(self, decision: StepDecision, target: str, codec: Codec) -> object:
+        if decision.error_json is not None and decision.error_json != "null":
+            raise decode_failure(decision.error_json, target, decision.step_id)
+        return codec.decode(decision.result_json or "null")
 
     # -- signals
 
-    def _stop(self, signal: Signal, cause: BaseException | None = None) -> NoReturn:
-        """Remember that this attempt is over, and unwind."""
+    def _remember(self, signal: Signal) -> None:
+        """This attempt is over, whatever the code around does with the signal."""
         with self._guard:
             self._signal = self._signal or signal
         frame = _frame.get()
         if frame is not None and frame.context is self:
             frame.mark(signal)
-        raise signal from cause
 
-    def _stop_if_over(self, error: APIError) -> None:
-        """Turn the kernel's word that this attempt is over into its signal."""
-        if error.code == "lease_superseded":
-            self._lease.end()
-            self._stop(LeaseSuperseded(error.message), error)
-        if error.code == "execution_terminal":
-            self._stop(Terminated(error.message), error)
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except Signal as signal:
+            self._remember(signal)
+            raise
+
+    def _stop(self, signal: Signal) -> NoReturn:
+        self._remember(signal)
+        raise signal
 
     def _stop_if_marked(self, frame: _Frame) -> None:
         if frame.signal is not None:
@@ -328,16 +282,16 @@ class ExecutionContext:
         if self._elsewhere:
             raise NoActiveExecution(
                 f"this process was forked while execution {self.id} ran in its parent; only the"
-                " parent may perform its effects. Return values to the parent, or start an execution"
-                " of the child's own with run()."
+                " parent may perform its effects. Return values to the parent, or start an"
+                " execution of the child's own with run()."
             )
         frame = _frame.get()
         if frame is None or frame.context is not self:
             return None
         if frame.ended:
             raise NoActiveExecution(
-                f"an effect was called after the body or handler that it belongs to had ended"
-                f" (execution {self.id}): a thread outlived it. Wait for the thread before returning."
+                "an effect was called after the body or handler that it belongs to had ended"
+                f" (execution {self.id}): a thread outlived it. Wait for it before returning."
             )
         return frame
 
@@ -400,8 +354,8 @@ def current(what: str) -> ExecutionContext:
     )
     if _live:
         message = (
-            f"{what} was called in the thread {threading.current_thread().name!r}, which has lost the"
-            " execution: it was started without it. Wrap what the thread runs in"
+            f"{what} was called in the thread {threading.current_thread().name!r}, which has lost"
+            " the execution: it was started without it. Wrap what the thread runs in"
             " rebuno_sync.carry(fn), or use rebuno_sync.ThreadPoolExecutor."
         )
     raise NoActiveExecution(message)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from .codec import arguments_codec, encode_plain_arguments, return_codec, PLAIN
+from .codec import PLAIN, arguments_codec, encode_plain_arguments, return_codec
 from .context import current
 from .errors import PolicyError
 from .types import Idempotency, Proposal, StepKind
@@ -35,14 +35,16 @@ def tool(
     """Make a function an effect: each call is recorded before its body runs, and replayed later.
 
     ``tool_id``: its name in the kernel and in policies; the function's name unless given.
-    ``idempotency``: ``"safe_to_retry"`` runs the body again when it was cut down; ``"at_most_once"`` never does, the
-    call then raises ``ToolError`` with reason ``indeterminate``.
+    ``idempotency``: ``"safe_to_retry"`` runs the body again when it was cut down;
+    ``"at_most_once"`` never does, the call then raises ``ToolError`` with reason
+    ``indeterminate``.
 
-    The call's identity is its bound arguments by parameter name, defaults applied, without ``self`` or ``cls``
-    (protocol.md 13.8); they are encoded by their annotations, and the result by the return annotation. A call raises
-    ``TypeError`` naming the path when an argument cannot be encoded, before anything is submitted; ``ToolError`` when the
-    body failed; ``NoActiveExecution`` outside an execution. A call that policy denies returns a text that says so, for
-    the model to read.
+    The call's identity is its bound arguments by parameter name, defaults applied, without
+    ``self`` or ``cls`` (protocol.md 13.8); they are encoded by their annotations, and the result
+    by the return annotation. A call raises ``TypeError`` naming the path when an argument cannot
+    be encoded, before anything is submitted; ``ToolError`` when the body failed;
+    ``NoActiveExecution`` outside an execution. A call that policy denies returns a text that says
+    so, for the model to read.
     """
     _check_idempotency(idempotency)
     if callable(tool_id):
@@ -121,10 +123,12 @@ def step(
     args: dict[str, Any] | None = None,
     idempotency: str = Idempotency.SAFE_TO_RETRY,
 ) -> R:
-    """Record the result of ``fn(**args)``: local non-determinism, such as the time or a file's text.
+    """Record the result of ``fn(**args)``: local non-determinism, such as the time or a file's
+    text.
 
-    ``args`` identify the step together with ``name`` and are encoded by ``fn``'s annotations; the result by its return
-    annotation. Raises as ``tool`` does, and ``PolicyError`` when policy denies it (protocol.md 13.8).
+    ``args`` identify the step together with ``name`` and are encoded by ``fn``'s annotations; the
+    result by its return annotation. Raises as ``tool`` does, and ``PolicyError`` when policy
+    denies it (protocol.md 13.8).
     """
     _check_idempotency(idempotency)
     context = current(f"step {name!r}")
@@ -147,10 +151,11 @@ def wrap_tool(
 ) -> Callable[..., Any]:
     """Make an effect of a tool that some other library describes by a JSON Schema.
 
-    The callable that is returned takes keyword arguments only. ``invoke`` gets them as one dict, after
-    ``transform_args``; ``to_result`` turns what it returns into JSON. ``args_schema``: a JSON Schema of type
-    ``object``, from which the callable's signature is made: required properties have no default, the others default
-    to ``None``. Raises and returns as ``tool`` does (protocol.md 13.8).
+    The callable that is returned takes keyword arguments only. ``invoke`` gets them as one dict,
+    after ``transform_args``; ``to_result`` turns what it returns into JSON. ``args_schema``: a
+    JSON Schema of type ``object``, from which the callable's signature is made: required
+    properties have no default, the others default to ``None``. Raises and returns as ``tool`` does
+    (protocol.md 13.8).
     """
     _check_idempotency(idempotency)
     _check_body(invoke, name)

@@ -181,7 +181,8 @@ class ToolError(RebunoError):
 
     ``tool_id`` is the step's target and ``step_id`` its id in the kernel. ``error_type`` is the
     qualified name of the exception that the body raised and ``traceback`` its text, both as
-    recorded; ``__cause__`` is that exception where it can be rebuilt from the record.
+    recorded; ``__cause__`` is that exception where it can be rebuilt from the record. ``reason``
+    is the kernel's word where it failed the step itself, such as ``indeterminate``.
     """
 
     def __init__(
@@ -191,6 +192,7 @@ class ToolError(RebunoError):
         step_id: str = "",
         error_type: str = "",
         traceback: str = "",
+        reason: str = "",
     ) -> None:
         super().__init__(message)
         self.message: str = self.args[0]
@@ -198,6 +200,7 @@ class ToolError(RebunoError):
         self.step_id = step_id
         self.error_type = error_type
         self.traceback = traceback
+        self.reason = reason
 
     def __str__(self) -> str:
         return f"{self.tool_id}: {self.message}" if self.tool_id else self.message

@@ -1,4 +1,5 @@
-"""``Lease``, and the one daemon thread of a process that renews every live lease (protocol.md 5.3)."""
+"""``Lease``, and the one daemon thread of a process that renews every live lease (protocol.md
+5.3)."""
 
 from __future__ import annotations
 
@@ -29,10 +30,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class Lease:
     """The right of this process to run one attempt, and the flag that says it is over.
 
-    ``seconds``: how long it lasts after the last accepted heartbeat. A lease that was just claimed counts
-    as accepted now; one that came by webhook starts with ``accepted_at=None`` and needs a first beat.
-    ``measured_on``: the clock of its age. A kernel elsewhere goes on while this machine sleeps, so that is the
-    boot-time clock; the embedded kernel sleeps too and measures on the monotonic one.
+    ``seconds``: how long it lasts after the last accepted heartbeat. A lease that was just claimed
+    counts as accepted now; one that came by webhook starts with ``accepted_at=None`` and needs a
+    first beat. ``measured_on``: the clock of its age. A kernel elsewhere goes on while this
+    machine sleeps, so that is the boot-time clock; the embedded kernel sleeps too and measures on
+    the monotonic one.
     """
 
     def __init__(
@@ -100,7 +102,8 @@ class Lease:
         return self._over.wait(seconds)
 
     def insist(self, call: Callable[[], T]) -> T:
-        """Repeat ``call`` while its answer is lost and the lease holds; for calls that may repeat."""
+        """Repeat ``call`` while its answer is lost and the lease holds; for calls that may
+        repeat."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -121,7 +124,8 @@ def _call_quietly(callback: Callable[[], None]) -> None:
 
 
 class Renewer:
-    """Renews leases at their intervals: a heap of due times, and a thread that starts with the first."""
+    """Renews leases at their intervals: a heap of due times, and a thread that starts with the
+    first."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock

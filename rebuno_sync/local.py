@@ -41,15 +41,17 @@ def run(
 ) -> R:
     """Run a handler durably in this process and return its output.
 
-    ``input``: JSON, or values that the handler's annotations describe. ``key``: names the execution; run again with the
-    same key, it resumes where it was, or returns what it returned. Without one, the execution is a fresh one.
-    ``agent``: the namespace of keys, ``module.qualname`` of the handler unless given. ``kernel``: the embedded kernel;
-    by default the one whose file ``REBUNO_DB`` names (``.rebuno/kernel.db``). ``timeout``: seconds to wait while another
-    process runs this execution; ``TimeoutError`` after that.
+    ``input``: JSON, or values that the handler's annotations describe. ``key``: names the
+    execution; run again with the same key, it resumes where it was, or returns what it returned.
+    Without one, the execution is a fresh one. ``agent``: the namespace of keys,
+    ``module.qualname`` of the handler unless given. ``kernel``: the embedded kernel; by default
+    the one whose file ``REBUNO_DB`` names (``.rebuno/kernel.db``). ``timeout``: seconds to wait
+    while another process runs this execution; ``TimeoutError`` after that.
 
-    Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when the execution ended so, also when it had before;
-    ``ConflictError`` when the key was used with another input, or names an execution that this call is in;
-    ``ValidationError`` for an input that the handler does not accept; ``StorageError`` when the file cannot be used.
+    Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when the execution ended so, also when it
+    had before; ``ConflictError`` when the key was used with another input, or names an execution
+    that this call is in; ``ValidationError`` for an input that the handler does not accept;
+    ``StorageError`` when the file cannot be used.
     """
     binding = Binding(handler)
     host = _Host(binding, agent or _agent_name(handler), kernel or _default_kernel())
@@ -115,8 +117,9 @@ class _Host:
                 continue
             if timeout is not None and waited >= timeout:
                 raise TimeoutError(
-                    f"execution {execution.id} of {self._agent_id} is {execution.status} and held by"
-                    f" another process after {timeout} s; it goes on there"
+                    f"execution {execution.id} of {self._agent_id} is still {execution.status}"
+                    f" after {timeout} s, held by another process or not due; it goes on without"
+                    " this call"
                 )
             left = 1.0 if timeout is None else timeout - waited
             self._kernel.wait_for_change(mark, left)

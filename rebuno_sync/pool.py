@@ -17,8 +17,9 @@ R = TypeVar("R")
 def carry(fn: Callable[P, R]) -> Callable[P, R]:
     """A callable that runs ``fn`` in the caller's execution, whatever thread calls it.
 
-    The whole context of the thread that calls ``carry`` comes along (tenant variables, tracing spans);
-    each call gets a copy of its own, so calls may overlap. Outside an execution it carries just that.
+    The whole context of the thread that calls ``carry`` comes along (tenant variables, tracing
+    spans); each call gets a copy of its own, so calls may overlap. Outside an execution it carries
+    just that.
     """
     taken = contextvars.copy_context()
 

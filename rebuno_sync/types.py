@@ -174,7 +174,8 @@ class Execution(_Wire):
 
 
 class ExecutionPage(_Wire):
-    """Executions, newest first; ``next_cursor`` is ``None`` on the last page (protocol.md 2.1.2)."""
+    """Executions, newest first; ``next_cursor`` is ``None`` on the last page (protocol.md
+    2.1.2)."""
 
     executions: list[Execution]
     next_cursor: str | None = None

@@ -43,12 +43,7 @@ _INNER = frozenset(
 _INNER_BY_NAME = frozenset({"fields", "choices"})
 
 # A nested model has a serializer and a validator of its own, built from the unchanged schema.
-# Pydantic before 2.11 does not look at them and does not know the word.
-_FROM_SCHEMA_ONLY: dict[str, Any] = (
-    {"_use_prebuilt": False}
-    if "_use_prebuilt" in (SchemaSerializer.__text_signature__ or "")
-    else {}
-)
+_FROM_SCHEMA_ONLY: dict[str, Any] = {"_use_prebuilt": False}
 
 
 class Unsupported(TypeError):
@@ -99,10 +94,10 @@ def _stored(node: _Node) -> _Node:
             if isinstance(named, dict)
             else _inner(named)
         )
-    if kind == "typed-dict" and "extra" not in (node.get("config") or {}):
+    if kind == "typed-dict" and node.get("extra_behavior", "ignore") == "ignore":
         # A dict that has more keys than it should still comes back whole.
-        changed.setdefault("extra_behavior", "allow")
-        changed.setdefault("extras_schema", _stored({"type": "any"}))
+        changed["extra_behavior"] = "allow"
+        changed["extras_schema"] = _stored({"type": "any"})
     if kind in _HAS_OWN_CONFIG:
         changed["config"] = {**(node.get("config") or {}), **_STORED_FORM}
     if "validation_alias" in node or "serialization_alias" in node:
@@ -171,7 +166,7 @@ def _write_dict(value: object, write: Callable[[object], Any]) -> object:
 
 
 def _named_tuple(node: _Node) -> object:
-    """Before pydantic 2.14 (or so) a ``NamedTuple`` is a call, and written by guessing."""
+    """Pydantic 2.13 has no node for a ``NamedTuple``: it is a call, written by what is in it."""
     cls = node.get("function")
     if not (inspect.isclass(cls) and issubclass(cls, tuple) and hasattr(cls, "_fields")):
         return None

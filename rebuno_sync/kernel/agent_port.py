@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from .store import Connection
 
 from ..canonical import canonicalize
 from ..errors import ConflictError, StorageError, api_error

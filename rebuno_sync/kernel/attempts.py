@@ -1,7 +1,7 @@
 """What the kernel keeps in memory of a lease that it claimed for a handler in this process.
 
-Occurrence counters (protocol.md 6.3) belong to one attempt, and all of its submits come through the process that
-claimed it, so they need no table.
+Occurrence counters (protocol.md 6.3) belong to one attempt, and all of its submits come through
+the process that claimed it, so they need no table.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Attempt:
     def turn(self, call: _Call) -> Iterator[int]:
         """The occurrence of the next such call; identical calls wait for one another.
 
-        Which of them comes first decides who gets which recorded result, so none may overtake another
-        between its place and its decision. The place is used up by ``consume`` only.
+        Which of them comes first decides who gets which recorded result, so none may overtake
+        another between its place and its decision. The place is used up by ``consume`` only.
         """
         with self._free:
             while call in self._busy:

@@ -1,9 +1,9 @@
-"""Claims, renewals and releases (protocol.md 5, and `release` of 17). Functions of a transaction."""
+"""Claims, renewals and releases (protocol.md 5, and `release` of 17). Functions of a
+transaction."""
 
 from __future__ import annotations
 
 import json
-from .store import Connection
 from typing import NamedTuple
 
 from ..errors import NotFoundError
@@ -11,7 +11,7 @@ from ..types import DispatchStatus, ExecutionStatus, LeaseKey
 from . import executions, fence
 from .lifecycle import backoff_seconds, claimable, exhausted, live_execution
 from .moment import Moment
-from .store import tables
+from .store import Connection, tables
 from .store.owners import Owner
 
 __all__ = ["Claim", "claim", "release", "renew"]

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from .store import Connection
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -35,9 +34,9 @@ _POLL_CAP_SECONDS = 1.0
 class Kernel:
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
-    ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``). Several
-    ``Kernel`` objects may name one file. ``lease_timeout``: seconds after which an attempt that
-    sent no heartbeat is taken for dead (its process's death is noticed at once).
+    ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).
+    Several ``Kernel`` objects may name one file. ``lease_timeout``: seconds after which an attempt
+    that sent no heartbeat is taken for dead (its process's death is noticed at once).
     ``max_attempts``: attempts in a row that may die without settling a step (protocol.md 4).
     ``deadline``: seconds from its creation after which an execution is cancelled; none by default.
 
@@ -148,9 +147,10 @@ class Kernel:
     ) -> Execution:
         """Create an execution of a registered agent, or find the one that has the key already.
 
-        ``input``: any JSON value. ``idempotency_key``: 1 to 256 bytes, unique for the agent; on a hit
-        the other arguments are ignored (protocol.md 9.1). Raises ``NotFoundError`` for an unknown
-        agent, ``ValidationError`` for a bad key, ``TypeError`` for an input that is not JSON.
+        ``input``: any JSON value. ``idempotency_key``: 1 to 256 bytes, unique for the agent; on a
+        hit the other arguments are ignored (protocol.md 9.1). Raises ``NotFoundError`` for an
+        unknown agent, ``ValidationError`` for a bad key, ``TypeError`` for an input that is not
+        JSON.
         """
         input_json = PLAIN.encode(input, "input")
         if idempotency_key is not None:
@@ -294,7 +294,8 @@ class Kernel:
     def wait_for_change(self, mark: int, timeout: float) -> None:
         """Wait until something was written since ``mark``, by any process; or ``timeout`` seconds.
 
-        May return early. Timers that come due are no change, so it never waits longer than a second.
+        May return early. Timers that come due are no change, so it never waits longer than a
+        second.
         """
         self._store().database.wait_for_change(mark, min(timeout, _POLL_CAP_SECONDS))
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from .store import Connection
 
 from ..errors import api_error
 from ..types import ExecutionStatus, StepStatus
 from .lifecycle import live_execution
 from .moment import Moment
-from .store import tables
+from .store import Connection, tables
 from .store.rows import ExecutionRow
 
 __all__ = ["cancel", "create", "end", "expire", "get"]

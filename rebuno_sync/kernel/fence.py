@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from .store import Connection
-
 from ..errors import APIError, api_error
 from ..types import LeaseKey
 from . import executions
 from .lifecycle import fence_holds
 from .moment import Moment
-from .store import tables
+from .store import Connection, tables
 from .store.rows import Standing
 
 __all__ = [

@@ -14,8 +14,8 @@ __all__ = [
     "accepts_outcome",
     "backoff_seconds",
     "claimable",
-    "existing_step",
     "exhausted",
+    "existing_step",
     "fence_holds",
     "live_execution",
 ]

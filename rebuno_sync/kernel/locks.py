@@ -1,9 +1,10 @@
 """Locks between the processes of one machine: byte ranges of one small file, held with ``lockf``.
 
-POSIX record locks end with the process that holds them, also under ``kill -9``, and a forked child does not
-inherit them (``flock`` locks it would). They have two traps. Closing *any* descriptor of the file drops every lock of
-the process, so each process opens the file once, and re-asserts what it holds whenever it writes (somebody may have
-copied the folder). And a blocking wait may fail for a deadlock that is none, so waiting is polling with a limit.
+POSIX record locks end with the process that holds them, also under ``kill -9``, and a forked child
+does not inherit them (``flock`` locks it would). They have two traps. Closing *any* descriptor of
+the file drops every lock of the process, so each process opens the file once, and re-asserts what
+it holds whenever it writes (somebody may have copied the folder). And a blocking wait may fail for
+a deadlock that is none, so waiting is polling with a limit.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class LockFile:
                 " writable; name another file with REBUNO_DB or Kernel(path)."
             ) from error
         self.identity = str(os.fstat(self._fd).st_ino)
-        """Names the file itself: a lock file that was deleted and made anew says nothing of old owners."""
+        """Names the file itself: a lock file that was deleted and made anew says nothing of old
+        owners."""
 
     def take(self, byte: int) -> bool:
         """Lock ``byte`` if no other process holds it, and keep it until ``drop`` or the end."""
@@ -63,9 +65,9 @@ class LockFile:
         while not self.take(byte):
             if monotonic() >= limit:
                 raise StorageError(
-                    f"another process has held the write lock {self.path} for {seconds:.0f} seconds;"
-                    " is one of them stopped (SIGSTOP, a debugger)? It goes on when that process does"
-                    " or ends."
+                    f"another process has held the write lock {self.path} for {seconds:.0f}"
+                    " seconds; is one of them stopped (SIGSTOP, a debugger)? It goes on when that"
+                    " process does or ends."
                 )
             idle.wait(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from .store import Connection
 from typing import NamedTuple
 
 from ..errors import api_error
@@ -12,7 +11,7 @@ from . import fence
 from .lifecycle import ExistingStep, accepts_outcome, existing_step
 from .moment import Moment
 from .policy import INDETERMINATE_RETRY, PERMISSIVE, Verdict
-from .store import tables
+from .store import Connection, tables
 from .store.rows import Standing, StepRow
 
 __all__ = ["Call", "look_up", "settle", "submit"]

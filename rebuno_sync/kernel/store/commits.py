@@ -1,10 +1,12 @@
 """Writers of one process share commits: whoever comes first leads and commits what has queued up.
 
-A member of a shared commit is a function of the transaction. It may run more than once before its commit, so it
-must have no effect besides what it writes; what it returns is handed out after the commit.
+A member of a shared commit is a function of the transaction. It may run more than once before its
+commit, so it must have no effect besides what it writes; what it returns is handed out after the
+commit.
 
-The main thread never leads: an interrupt (Ctrl-C, a framework's time limit) is raised there, between any two instructions, and
-would leave the transaction or the leadership hanging. A thread of this module leads in its place.
+The main thread never leads: an interrupt (Ctrl-C, a framework's time limit) is raised there,
+between any two instructions, and would leave the transaction or the leadership hanging. A thread
+of this module leads in its place.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ...errors import StorageError
 from .database import PATIENCE_SECONDS, Database, storage_error
 
 __all__ = ["SharedCommits"]
@@ -58,9 +59,10 @@ class SharedCommits:
     def run(self, work: Work[T], *, durable: bool, patience: float = PATIENCE_SECONDS) -> T:
         """Run ``work`` in a transaction and return its result once that is committed.
 
-        An exception of ``work`` undoes what it wrote and is raised. ``StorageError`` means that whether it was
-        written is unknown; after ``patience`` seconds of waiting for other processes, that it was not. An interrupt is
-        raised when the write has been decided one way or the other.
+        An exception of ``work`` undoes what it wrote and is raised. ``StorageError`` means that
+        whether it was written is unknown; after ``patience`` seconds of waiting for other
+        processes, that it was not. An interrupt is raised when the write has been decided one way
+        or the other.
         """
         ticket: _Ticket[T] = _Ticket(work, durable, patience)
         if threading.current_thread() is threading.main_thread():

@@ -1,8 +1,8 @@
 """One SQLite file as this process uses it: connections, commits, the log, and waiting for change.
 
 Knows SQLite and nothing of our tables. What is written here rests on facts about SQLite that the
-design page lists: WAL mode is set under a lock, automatic checkpoints are off, the file is opened through SQLite only, and no
-connection is open across a fork.
+design page lists: WAL mode is set under a lock, automatic checkpoints are off, the file is opened
+through SQLite only, and no connection is open across a fork.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from .gate import GATE
 __all__ = ["PATIENCE_SECONDS", "Connection", "Database"]
 
 Connection = sqlite3.Connection
-"""What a rule gets: the open transaction. Rules hand it to ``tables`` and do nothing else with it."""
+"""What a rule gets: the open transaction. Rules hand it to ``tables`` and do nothing else with
+it."""
 
 APPLICATION_ID = 0x7262_6E6F
 """``rbno``: marks our files, so that another program's database is never touched."""
@@ -144,7 +145,8 @@ class Database:
     def begin(self, patience: float, *, durable: bool) -> None:
         """Open a write transaction; ``durable`` commits survive a loss of power.
 
-        Programs that are not ours may hold SQLite's own lock; they are waited for ``patience`` seconds.
+        Programs that are not ours may hold SQLite's own lock; they are waited for ``patience``
+        seconds.
         """
         writer = self.writer
         if durable is not self._durable:

@@ -1,9 +1,9 @@
 """No fork happens while a thread is inside SQLite, and none copies an open connection.
 
-SQLite keeps its locks of a file in process-wide state. A fork copies that state but not the locks, so a child in which a
-connection was open believes that it holds locks of its parent's: it loses commits, or the file. Hence every use of a connection
-runs inside this gate; before a fork the gate closes, the connections are closed with it, and parent and child open new ones on
-their next use.
+SQLite keeps its locks of a file in process-wide state. A fork copies that state but not the locks,
+so a child in which a connection was open believes that it holds locks of its parent's: it loses
+commits, or the file. Hence every use of a connection runs inside this gate; before a fork the gate
+closes, the connections are closed with it, and parent and child open new ones on their next use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who holds leases, and whether they are alive (see ``locks``).
 
-A process that claims takes a slot: it locks the slot's byte and writes its nonce beside the slot. A nonce that is gone
-from the table, or whose byte can be locked, belonged to a process that has ended. Everything here happens under the
-write lock, so two processes never probe at once.
+A process that claims takes a slot: it locks the slot's byte and writes its nonce beside the slot.
+A nonce that is gone from the table, or whose byte can be locked, belonged to a process that has
+ended. Everything here happens under the write lock, so two processes never probe at once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Owner:
         return slot
 
     def reassert(self) -> None:
-        """Lock our byte again: somebody in this process may have opened and closed the lock file."""
+        """Lock our byte again: somebody in this process may have opened and closed the lock
+        file."""
         if self._slot is not None:
             self._lock.take(owner_byte(self._slot))
 

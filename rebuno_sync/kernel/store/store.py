@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from ...errors import StorageError
 from ...ports import Clock
+from ..attempts import Attempts
 from . import tables
 from .commits import SharedCommits
 from .database import PATIENCE_SECONDS, Database
 from .owners import Owner
-from ..attempts import Attempts
 
 __all__ = ["Store"]
 

@@ -47,7 +47,7 @@ def put_agent(db: sqlite3.Connection, agent_id: str, lease_seconds: float, now: 
 def _execution(row: tuple[object, ...] | None) -> ExecutionRow | None:
     if row is None:
         return None
-    found = ExecutionRow._make(row)  # type: ignore[arg-type]
+    found = ExecutionRow._make(row)
     return found._replace(status=ExecutionStatus(found.status))
 
 
@@ -166,7 +166,7 @@ def renew(db: sqlite3.Connection, dispatch: int, monotonic: float) -> None:
 def _step(row: tuple[object, ...] | None) -> StepRow | None:
     if row is None:
         return None
-    found = StepRow._make(row)  # type: ignore[arg-type]
+    found = StepRow._make(row)
     return found._replace(status=StepStatus(found.status))
 
 
@@ -290,8 +290,8 @@ def insert_dispatch(
     due: float,
 ) -> None:
     db.execute(
-        "INSERT INTO dispatches (id, execution, status, attempt, strikes, max_attempts, due_at, due)"
-        " VALUES (?, ?, 'pending', 0, 0, ?, ?, ?)",
+        "INSERT INTO dispatches (id, execution, status, attempt, strikes, max_attempts, due_at,"
+        " due) VALUES (?, ?, 'pending', 0, 0, ?, ?, ?)",
         (dispatch_id, execution, max_attempts, due_at, due),
     )
 

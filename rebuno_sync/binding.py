@@ -1,0 +1,229 @@
+"""A handler's signature -> how its input is given, and the JSON Schema of that input."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from . import strict
+from .codec import PLAIN, Codec, codec_for
+from .codec.hints import hints_of
+from .codec.schemas import Unsupported, adapter_for
+
+__all__ = ["Binding", "InputInvalid"]
+
+Shape = Literal["model", "raw", "kwargs"]
+
+_PATH = "input"
+_EMPTY = inspect.Parameter.empty
+
+
+class InputInvalid(ValueError):
+    """The input does not fit the handler."""
+
+
+class Binding:
+    """A handler and the way its input reaches it (protocol.md 13.6).
+
+    ``shape`` is ``"model"`` (one parameter, a pydantic model, takes the whole input), ``"raw"``
+    (one parameter, ``dict`` or without a type, takes it unchanged) or ``"kwargs"`` (each parameter
+    takes the input's member of its name). ``output`` is the codec of what the handler returns.
+
+    Raises ``TypeError`` for a handler that is asynchronous or a generator, or whose input could
+    only come by position.
+    """
+
+    def __init__(self, handler: Callable[..., object]) -> None:
+        _refuse_unsuitable(handler)
+        self.handler = handler
+        hints = hints_of(handler)
+        self._parameters = list(_signature_of(handler).parameters.values())
+        self._hints: dict[str, Any] = {
+            item.name: hints.get(item.name, item.annotation) for item in self._parameters
+        }
+        if [item.kind for item in self._parameters] == [inspect.Parameter.VAR_POSITIONAL]:
+            raise TypeError(f"{_name(handler)} takes only *args, but an input has names")
+        self._taking = [
+            item
+            for item in self._parameters
+            if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        ]
+        self.shape: Shape = self._shape()
+        self._readers = {name: _reader_of(hint) for name, hint in self._hints.items()}
+        self.output: Codec = codec_for(hints.get("return", _EMPTY))
+
+    def _shape(self) -> Shape:
+        if len(self._parameters) == 1 == len(self._taking):
+            [hint] = self._hints.values()
+            if _model_of(hint):
+                return "model"
+            if hint is _EMPTY or hint is Any or _bare(hint) is dict:
+                return "raw"
+        return "kwargs"
+
+    def encode_input(self, value: object) -> str:
+        """The JSON text of an input as a caller gives it; ``None`` is ``null``.
+
+        The members of a ``dict`` are written by the annotations of the parameters, or of the
+        model's fields. Raises ``TypeError`` naming the path (``input.when``).
+        """
+        if value is None:
+            return "null"
+        if isinstance(value, BaseModel):
+            return codec_for(type(value)).encode(value, _PATH)
+        if self.shape == "raw" or not isinstance(value, dict):
+            return strict.compact(value, _PATH)
+        annotations = self._member_annotations()
+        members = {}
+        for key, item in value.items():
+            codec = codec_for(annotations.get(key, _EMPTY))
+            members[key] = codec.plain(item, _PATH + strict.segment(key))
+        return strict.compact(members, _PATH)
+
+    def bind(self, input_json: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with which the handler takes an input. Raises `InputInvalid`."""
+        try:
+            value = PLAIN.decode(input_json)
+        except ValueError as error:
+            raise InputInvalid(f"input validation failed: {error}") from error
+        if self.shape == "raw":
+            return self._call({self._taking[0].name: value})
+        if not isinstance(value, dict):
+            value, input_json = {}, "{}"
+        if self.shape == "model":
+            [(name, read)] = self._readers.items()
+            try:
+                return self._call({name: read(input_json)})
+            except ValidationError as error:
+                raise InputInvalid(f"input validation failed: {error}") from error
+        missing = [
+            item.name for item in self._taking if item.default is _EMPTY and item.name not in value
+        ]
+        if missing:
+            raise InputInvalid(f"missing required input fields: {', '.join(missing)}")
+        return self._call(self._members(value))
+
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of the input; ``None`` where any will do or pydantic has none."""
+        if self.shape == "raw":
+            return None
+        try:
+            if self.shape == "model":
+                [hint] = self._hints.values()
+                return TypeAdapter(hint).json_schema()
+            return self._object_schema()
+        except Exception:  # pydantic raises many kinds here, a user's hook any kind
+            return None
+
+    def _members(self, value: dict[str, Any]) -> dict[str, Any]:
+        bound: dict[str, Any] = {}
+        problems = []
+        for item in self._taking:
+            if item.name not in value:
+                continue
+            try:
+                bound[item.name] = self._readers[item.name](json.dumps(value[item.name]))
+            except ValidationError as error:
+                problems += [
+                    f"{'.'.join(map(str, (item.name, *detail['loc'])))}: {detail['msg']}"
+                    for detail in error.errors(include_url=False, include_input=False)
+                ]
+        if problems:
+            raise InputInvalid(f"input validation failed: {'; '.join(problems)}")
+        return bound
+
+    def _call(self, bound: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        positional = []
+        for item in self._taking:
+            if item.kind is item.POSITIONAL_ONLY:
+                # Python has no way to skip one, so those before the last one given are filled in.
+                positional.append(bound.pop(item.name, item.default))
+        return tuple(positional), bound
+
+    def _member_annotations(self) -> dict[Any, Any]:
+        if self.shape == "kwargs":
+            return self._hints
+        [hint] = self._hints.values()
+        model = _model_of(hint)
+        assert model is not None
+        annotations: dict[Any, Any] = {}
+        for name, field in model.model_fields.items():
+            annotations[name] = field.annotation
+            annotations[field.validation_alias or field.alias or name] = field.annotation
+        return annotations
+
+    def _object_schema(self) -> dict[str, Any]:
+        named: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
+            (item.name, "validation", TypeAdapter(_known(self._hints[item.name])))
+            for item in self._taking
+        ]
+        schemas, shared = TypeAdapter.json_schemas(named)
+        properties = {name: dict(schema) for (name, _), schema in schemas.items()}
+        required = []
+        for item in self._taking:
+            if item.default is _EMPTY:
+                required.append(item.name)
+                continue
+            try:
+                codec = codec_for(self._hints[item.name])
+                properties[item.name]["default"] = codec.plain(item.default, item.name)
+            except TypeError:  # a sentinel: the schema says that the member is optional, no more
+                pass
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if required:
+            schema["required"] = required
+        return schema | shared
+
+
+def _refuse_unsuitable(handler: Callable[..., object]) -> None:
+    call = handler if inspect.isroutine(handler) else getattr(type(handler), "__call__", handler)
+    for fn in (handler, call):
+        if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+            raise TypeError(f"{_name(handler)} is async; a handler is an ordinary function (def)")
+        if inspect.isgeneratorfunction(fn):
+            raise TypeError(f"{_name(handler)} is a generator; a handler returns its output")
+
+
+def _signature_of(handler: Callable[..., object]) -> inspect.Signature:
+    try:
+        return inspect.signature(handler)
+    except ValueError:
+        message = f"{_name(handler)} has no signature that Python can tell; wrap it in a function"
+        raise TypeError(message) from None
+
+
+def _reader_of(hint: Any) -> Callable[[str], Any]:
+    """Reads one value leniently, as pydantic does for input: ``"5"`` for an ``int`` is 5."""
+    try:
+        return adapter_for(_known(hint)).validator.validate_json
+    except Unsupported:
+        return PLAIN.decode
+
+
+def _known(hint: Any) -> Any:
+    """``hint``, or ``Any`` where there is none or its name is unknown."""
+    return Any if hint is _EMPTY or isinstance(hint, str) else hint
+
+
+def _bare(hint: Any) -> Any:
+    """The type without what ``Annotated`` adds; ``typing.Dict`` is ``dict``."""
+    if get_origin(hint) is Annotated:
+        hint = hint.__origin__
+    return dict if hint is typing.Dict else hint  # noqa: UP006  the old name itself
+
+
+def _model_of(hint: Any) -> type[BaseModel] | None:
+    hint = _bare(hint)
+    return hint if inspect.isclass(hint) and issubclass(hint, BaseModel) else None
+
+
+def _name(handler: object) -> str:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return str(getattr(handler, "__qualname__", type(handler).__qualname__))

@@ -1,0 +1,98 @@
+"""An execution's words with its kernel, and what it means when an answer is lost.
+
+====================================================  ============================================
+answer lost to a submit                               ``Interrupted``; it is never sent again
+answer lost to an outcome                             sent again while the lease holds
+a submit refused with an error                        the error, to the handler: nothing recorded
+an outcome refused with an error, three times         recorded as a failure instead ("not storable")
+the lease is gone, or the execution has ended         ``LeaseSuperseded``, ``Terminated``
+====================================================  ============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from .errors import (
+    APIError,
+    Interrupted,
+    LeaseSuperseded,
+    NetworkError,
+    StorageError,
+    Terminated,
+)
+from .failures import not_storable
+from .heartbeat import Lease
+from .ports import AgentKernel
+from .types import DecisionKind, Proposal, StepDecision
+
+__all__ = ["Recording"]
+
+_OUTCOME_TRIES = 3
+
+
+class Recording:
+    """Submits effects and records outcomes under one lease. Raises signals and keeps no state."""
+
+    def __init__(self, kernel: AgentKernel, lease: Lease) -> None:
+        self._kernel = kernel
+        self._lease = lease
+
+    def submit(self, proposal: Proposal) -> StepDecision:
+        """Ask for the decision on an effect, once."""
+        try:
+            return self._kernel.submit(self._lease.key, proposal)
+        except APIError as error:
+            self._stop_if_over(error)
+            raise
+        except (NetworkError, StorageError) as error:
+            raise Interrupted(f"submitting {proposal.target!r}: {error}") from error
+
+    def result(self, step_id: str, result: str) -> StepDecision:
+        """Record a result. ``replay`` carries what is recorded in its place."""
+        refusal: APIError | None = None
+        for _ in range(_OUTCOME_TRIES):
+            try:
+                return self._send(
+                    step_id, lambda: self._kernel.complete_step(self._lease.key, step_id, result)
+                )
+            except APIError as error:
+                refusal = error
+        failure = not_storable(result, f"not storable by this kernel: {refusal}")
+        decision = self.failure(step_id, failure)
+        if decision.decision == DecisionKind.REPLAY:
+            return decision
+        return StepDecision(DecisionKind.REPLAY, step_id, error_json=failure)
+
+    def failure(self, step_id: str, failure: str) -> StepDecision:
+        """Record a failure. ``replay`` carries what is recorded in its place."""
+        try:
+            return self._send(
+                step_id, lambda: self._kernel.fail_step(self._lease.key, step_id, failure)
+            )
+        except APIError as error:
+            raise Interrupted(f"the kernel refused the outcome of {step_id}: {error}") from error
+
+    def _send(self, step_id: str, send: Callable[[], StepDecision]) -> StepDecision:
+        try:
+            decision = self._lease.insist(send)
+        except APIError as error:
+            self._stop_if_over(error)
+            raise
+        except (NetworkError, StorageError) as error:
+            raise Interrupted(f"recording an outcome: {error}") from error
+        if decision.decision == DecisionKind.EXECUTION_TERMINAL:
+            raise Terminated
+        if decision.decision == DecisionKind.REPLAY:
+            return replace(decision, step_id=step_id)
+        return decision
+
+    def _stop_if_over(self, error: APIError) -> None:
+        """Turn the kernel's word that this attempt is over into its signal."""
+        if error.code == "lease_superseded":
+            self._lease.end()
+            raise LeaseSuperseded(error.message) from error
+        if error.code == "execution_terminal":
+            raise Terminated(error.message) from error
+        return
