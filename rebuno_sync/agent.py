@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -64,7 +64,7 @@ class Outcome:
     execution_id: str
     output: Any = None
     reason: str = ""
-    error: Exception | None = None
+    error: Exception | None = field(default=None, compare=False, repr=False)
 
 
 def dispatch(
@@ -76,14 +76,19 @@ def dispatch(
     back and with the step that it struck left as it is.
     """
     execution_id = lease.key.execution_id
-    renewer.keep(lease, kernel)
     try:
+        renewer.keep(lease, kernel)
         execution = kernel.get_execution(execution_id)
         if execution.status.terminal:
             return Outcome(OutcomeStatus.SKIPPED, execution_id, reason="it has already ended")
         if not lease.holds() and not renewer.beat(lease, kernel):
             return Outcome(OutcomeStatus.LEASE_SUPERSEDED, execution_id)
-        return _Attempt(handler, kernel, lease, execution).run()
+        attempt = _Attempt(handler, kernel, lease, execution)
+        try:
+            return attempt.run()
+        except BaseException:
+            attempt.abandon()
+            raise
     except RebunoError as error:
         _log.warning("execution %s could not be begun: %s", execution_id, error)
         return Outcome(OutcomeStatus.INTERRUPTED, execution_id, reason=str(error))
@@ -115,10 +120,6 @@ class _Attempt:
             return self._unwind(self._context.pending or signal)
         except Exception as error:
             error_ = error
-        except BaseException:
-            self._context.interrupt("the process was interrupted")
-            self._give_back(interrupted=False)
-            raise
         if self._context.pending is not None:
             return self._unwind(self._context.pending)
         if error_ is not None:
@@ -182,6 +183,11 @@ class _Attempt:
             )
 
     # -- ends that are not
+
+    def abandon(self) -> None:
+        """The process is being interrupted: give the lease back and leave the steps as they are."""
+        self._context.interrupt("the process was interrupted")
+        self._give_back(interrupted=False)
 
     def _unwind(self, signal: Signal) -> Outcome:
         self._context.interrupt(str(signal))

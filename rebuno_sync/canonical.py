@@ -13,7 +13,6 @@ from rebuno_sync import strict
 __all__ = ["canonical_dumps", "canonicalize"]
 
 _SPACE = " \t\n\r"
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _CUT_NUMBER = re.compile(r"[.eE]")
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -59,7 +58,7 @@ def canonicalize(text: str | bytes) -> str:
 
 def _text(value: object, levels: int) -> str:
     if isinstance(value, str):
-        return value if type(value) is _Number else _quoted(_mended(value))
+        return value if type(value) is _Number else _quoted(strict.mended(value))
     if isinstance(value, (dict, list)) and not levels:
         raise _too_deep()
     if isinstance(value, dict):
@@ -82,13 +81,9 @@ def _too_deep() -> ValueError:
     return ValueError(f"invalid JSON: nested deeper than {strict.MAX_DEPTH} levels")
 
 
-def _mended(text: str) -> str:
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
-
-
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     # Mended here and not when written: only the source order tells which duplicate is the last.
-    return {_mended(key): value for key, value in pairs}
+    return {strict.mended(key): value for key, value in pairs}
 
 
 def _no_constant(name: str) -> object:

@@ -116,7 +116,7 @@ class ExecutionContext:
             with self._guard:
                 self._recorded = known
         with self._guard:
-            return not self._started_new and bool(self._recorded - self._met)
+            return bool(self._recorded - self._met)
 
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
@@ -166,8 +166,11 @@ class ExecutionContext:
         """
         outer = self._current_frame()
         self.check()
-        with self._remembering():
+        try:
             decision = self._recording.submit(proposal)
+        except Signal as signal:
+            self._remember(signal)
+            raise
         self._note(decision)
         match decision.decision:
             case DecisionKind.PROCEED:
@@ -199,11 +202,14 @@ class ExecutionContext:
             if not self._lease.holds():
                 self._stop(LeaseSuperseded("the lease ran out before the body started"))
             ran = self._call(run, codec, _Frame(self, outer))
-            with self._remembering():
+            try:
                 if ran.failure is None:
                     decision = self._recording.result(step_id, ran.result)
                 else:
                     decision = self._recording.failure(step_id, ran.failure)
+            except Signal as signal:
+                self._remember(signal)
+                raise
         self.check()
         if decision.decision == DecisionKind.REPLAY:
             return self._replay(decision, target, codec)
@@ -249,14 +255,6 @@ class ExecutionContext:
         frame = _frame.get()
         if frame is not None and frame.context is self:
             frame.mark(signal)
-
-    @contextmanager
-    def _remembering(self) -> Iterator[None]:
-        try:
-            yield
-        except Signal as signal:
-            self._remember(signal)
-            raise
 
     def _stop(self, signal: Signal) -> NoReturn:
         self._remember(signal)

@@ -8,7 +8,6 @@ a kernel, which is another machine.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import traceback
 from typing import Any, cast
@@ -26,7 +25,6 @@ _MOST_PART = 64 * 1024
 _MOST_STATE = 256 * 1024
 _MOST_MEMBERS = 64
 _MOST_LEVELS = 5
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encode_failure(error: BaseException) -> str:
@@ -84,7 +82,9 @@ def _record(error: BaseException, leaves: list[BaseException] | None) -> dict[st
         return record
     if _size(given) <= _MOST_PART:
         record["args"] = given
-    state, omitted, room = {}, [], _MOST_STATE
+    state: dict[str, object] = {}
+    omitted: list[str] = []
+    room: float = _MOST_STATE
     for name, value in attributes.items():
         size = _size(value)
         if name == "args" or type(name) is not str:
@@ -93,7 +93,7 @@ def _record(error: BaseException, leaves: list[BaseException] | None) -> dict[st
             state[name] = value
             room -= size
         else:
-            omitted.append(_mended(name))
+            omitted.append(strict.mended(name))
     return record | ({"state": state} if state else {}) | ({"omitted": omitted} if omitted else {})
 
 
@@ -169,7 +169,7 @@ def _is_lossless(value: object) -> bool:
 
 
 def _name_of(cls: type[BaseException]) -> str:
-    return _mended(f"{cls.__module__}.{cls.__qualname__}")
+    return strict.mended(f"{cls.__module__}.{cls.__qualname__}")
 
 
 def _message_of(error: BaseException) -> str:
@@ -178,21 +178,21 @@ def _message_of(error: BaseException) -> str:
 
 def _said(thing: object) -> str:
     try:
-        return _mended(str(thing))
+        return strict.mended(str(thing))
     except Exception:
         return f"<{type(thing).__name__} that cannot be printed>"
 
 
 def _repr_of(value: object) -> str:
     try:
-        return _capped(_mended(repr(value)), _MOST_REPR)
+        return _capped(strict.mended(repr(value)), _MOST_REPR)
     except Exception:
         return f"<{type(value).__name__} without a repr>"
 
 
 def _traceback_of(error: BaseException) -> str:
     try:
-        return _mended("".join(traceback.format_exception(error))[-_MOST_TRACEBACK:])
+        return strict.mended("".join(traceback.format_exception(error))[-_MOST_TRACEBACK:])
     except Exception:
         return ""
 
@@ -201,10 +201,6 @@ def _capped(text: str, most_bytes: int) -> str:
     if len(text) * 4 <= most_bytes:
         return text
     return text.encode()[:most_bytes].decode("utf-8", "ignore")
-
-
-def _mended(text: str) -> str:
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _text_in(record: dict[str, Any], key: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from .agent import OutcomeStatus, dispatch
+from .agent import Outcome, OutcomeStatus, dispatch
 from .binding import Binding, InputInvalid
 from .canonical import canonicalize
 from .clock import SYSTEM
@@ -65,68 +65,77 @@ class _Host:
         self._kernel = kernel
 
     def run(self, input: Any, key: str | None, timeout: float | None) -> Any:
-        execution = self._find_or_create(input, key)
+        execution, claim = self._find_or_start(input, key)
         if execution.id in ancestors():
             raise ConflictError(
                 f"conflict: run(key={key!r}) was called inside the execution that has this key"
                 f" ({execution.id}); it would wait for itself. Use another key."
             )
-        return self._finish(execution, timeout)
+        return self._finish(execution, claim, timeout)
 
-    def _find_or_create(self, input: Any, key: str | None) -> Execution:
+    def _find_or_start(self, input: Any, key: str | None) -> tuple[Execution, Claim | None]:
         input_json = self._binding.encode_input(input)
         known = None if key is None else self._kernel.find(self._agent_id, key)
+        claim: Claim | None = None
         if known is None:
             try:
                 self._binding.bind(input_json)
             except InputInvalid as error:
                 raise api_error("validation_error", f"input_invalid: {error}", 400) from error
-            if not self._kernel.knows_agent(self._agent_id):
-                self._kernel.register_agent(self._agent_id)
-            known = self._kernel.create(self._agent_id, json.loads(input_json), idempotency_key=key)
+            known, claim = self._kernel.start(
+                self._agent_id,
+                json.loads(input_json),
+                idempotency_key=key,
+                holder=threading.current_thread(),
+            )
         if canonicalize(json.dumps(known.input)) != canonicalize(input_json):
+            if claim is not None:
+                self._kernel.agent.release(claim.lease)
             raise ConflictError(
                 f"conflict: key {key!r} of {self._agent_id} was used with another input"
                 f" (execution {known.id}); use a key for each input"
             )
-        return known
+        return known, claim
 
-    def _finish(self, execution: Execution, timeout: float | None) -> Any:
+    def _finish(self, execution: Execution, claim: Claim | None, timeout: float | None) -> Any:
+        """Run the execution's handler, or wait for whoever runs it, until it has ended."""
         started = SYSTEM.monotonic()
         failure: Exception | None = None
         begun = False
         while True:
             mark = self._kernel.change_mark()
-            execution = self._kernel.get(execution.id)
-            if execution.status.terminal:
-                return self._result(execution, failure)
-            waited = SYSTEM.monotonic() - started
-            claim = self._claim(execution.id, begun=begun)
+            if claim is None:
+                execution = self._kernel.get(execution.id)
+                if execution.status.terminal:
+                    return self._result(execution, failure)
+                claim = self._claim(execution.id, begun=begun)
             if claim is not None:
-                lease = Lease(
-                    claim.lease,
-                    claim.lease_seconds,
-                    accepted_at=claim.at,
-                    measured_on=self._kernel.monotonic,
-                )
-                begun = True
-                outcome = dispatch(self._binding, self._kernel.agent, lease)
-                failure = outcome.error
+                outcome = self._dispatch(claim)
+                claim, begun, failure = None, True, outcome.error
                 if outcome.status is OutcomeStatus.COMPLETED:
                     return outcome.output
                 continue
+            waited = SYSTEM.monotonic() - started
             if timeout is not None and waited >= timeout:
                 raise TimeoutError(
                     f"execution {execution.id} of {self._agent_id} is still {execution.status}"
                     f" after {timeout} s, held by another process or not due; it goes on without"
                     " this call"
                 )
-            left = 1.0 if timeout is None else timeout - waited
-            self._kernel.wait_for_change(mark, left)
+            self._kernel.wait_for_change(mark, 1.0 if timeout is None else timeout - waited)
+
+    def _dispatch(self, claim: Claim) -> Outcome:
+        lease = Lease(
+            claim.lease,
+            claim.lease_seconds,
+            accepted_at=claim.at,
+            measured_on=self._kernel.monotonic,
+        )
+        return dispatch(self._binding, self._kernel.agent, lease)
 
     def _claim(self, execution_id: str, *, begun: bool) -> Claim | None:
         try:
-            return self._kernel.claim(execution_id)
+            return self._kernel.claim(execution_id, holder=threading.current_thread())
         except StorageError as error:
             if not begun:
                 raise

@@ -8,9 +8,10 @@ and lone surrogates are not JSON.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
-__all__ = ["ANNOTATE", "MAX_DEPTH", "NotJSON", "compact", "ordered", "plain", "segment"]
+__all__ = ["ANNOTATE", "MAX_DEPTH", "NotJSON", "compact", "mended", "ordered", "plain", "segment"]
 
 MAX_DEPTH = 200
 """How deep containers may nest.
@@ -22,6 +23,7 @@ limit gives the same answer on a first run and on a replay that starts from anot
 
 ANNOTATE = "annotate it with its type (one that pydantic can serialise) or convert it first"
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 _ONLY_STR = frozenset({str})
 _DIGITS_ALWAYS_WRITABLE = 14_000
@@ -71,6 +73,11 @@ def plain(value: object, path: str) -> object:
         raise
     except RecursionError:
         raise _too_deep(value, path) from None
+
+
+def mended(text: str) -> str:
+    """``text`` with U+FFFD for each lone surrogate."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def segment(key: object) -> str:

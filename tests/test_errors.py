@@ -41,6 +41,7 @@ ARGUMENTS: dict[type[BaseException], dict[str, object]] = {
         "step_id": "ab" * 32,
         "error_type": "shop.Declined",
         "traceback": "Traceback ...",
+        "reason": "indeterminate",
     },
     ExecutionFailed: {"message": "it failed", "execution_id": "e-1", "reason": "tool_error: x"},
     ExecutionCancelled: {"message": "it ended", "execution_id": "e-1", "reason": "by a person"},

@@ -20,11 +20,11 @@ ROOT = "rebuno_sync"
 
 LAYERS = {
     "words": ["errors", "types", "ports", "clock"],
-    "pure": ["canonical", "signing", "codec", "failures", "binding"],
-    "execution stack": ["heartbeat", "context", "pool", "effects"],
+    "pure": ["strict", "canonical", "signing", "codec", "failures", "binding"],
+    "execution stack": ["heartbeat", "recording", "context", "pool", "effects"],
     "edges": ["agent"],
     "kernel": ["kernel"],
-    "roots": ["local", "cli", ROOT],
+    "roots": ["local", "cli", "__main__", ROOT],
 }
 """Each layer's modules and packages. Within a layer, a module may import those before it."""
 
@@ -38,7 +38,7 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"heartbeat", "pool", "cli.provider"}
+STARTS_THREADS = {"heartbeat", "pool", "kernel.store.commits", "cli.provider"}
 SPEAKS_HTTP = {"transport", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"

@@ -154,7 +154,11 @@ def _distinct_keys(node: _Node) -> object:
 
 def _write_any_dict(value: object, write: Callable[[object], Any]) -> object:
     if isinstance(value, dict):
-        strict.plain(dict.fromkeys(value), "")
+        try:
+            strict.plain(dict.fromkeys(value), "")
+        except strict.NotJSON as error:
+            error.offender = value
+            raise
     return write(value)
 
 

@@ -60,19 +60,27 @@ class AgentPort:
         canonical = proposal.args if proposal.canonical else _canonical(proposal.args)
         args_hash = identity.args_hash(canonical)
         place = (proposal.kind, proposal.target, args_hash)
-        with attempt.turn(place) as occurrence:
+        occurrence = attempt.take_turn(place)
+        consumed = False
+        try:
             step_id = identity.step_id(lease.execution_id, *place, occurrence)
             call = steps.Call(proposal, args_hash, occurrence, step_id)
             decision = self._decide(store, lease, call, attempt)
-            if decision.step_id and decision.decision in _CONSUMES_PLACE:
-                attempt.consume(place)
+            consumed = bool(decision.step_id) and decision.decision in _CONSUMES_PLACE
+        finally:
+            attempt.end_turn(place, consumed=consumed)
         return decision
 
     def _decide(
         self, store: Store, lease: LeaseKey, call: steps.Call, attempt: Attempt
     ) -> StepDecision:
         if attempt.may_meet_recorded:
-            recorded = store.read(lambda db: steps.look_up(db, lease, call))
+            recorded = attempt.meet(
+                call.step_id, lambda: store.read(lambda db: steps.settled_ahead(db, lease))
+            )
+            if recorded is not None:
+                return recorded
+            recorded = store.read(lambda db: steps.look_up(db, lease, call.step_id))
             if recorded is not None:
                 attempt.met_recorded()
                 return recorded

@@ -7,10 +7,9 @@ the process that claimed it, so they need no table.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from ..types import LeaseKey
+from ..types import LeaseKey, StepDecision
 
 __all__ = ["Attempt", "Attempts"]
 
@@ -18,45 +17,69 @@ _Call = tuple[str, str, str]
 
 
 class Attempt:
-    """One claimed lease: which calls it has made, and whether any recorded step is still unmet."""
+    """One claimed lease: which calls it has made, and what earlier attempts recorded for it."""
 
-    def __init__(self, recorded: int) -> None:
+    def __init__(self, recorded: int, holder: threading.Thread | None) -> None:
+        self._holder = holder
         self._free = threading.Condition(threading.Lock())
         self._next: dict[_Call, int] = {}
         self._busy: set[_Call] = set()
         self._unmet = recorded
+        self._settled: dict[str, StepDecision] | None = None
+
+    def lives(self, asking: threading.Thread | None) -> bool:
+        """Whether somebody in this process may be running it.
+
+        A lease that was claimed for one thread is nobody's when that thread has ended, or asks for
+        it again itself: it was interrupted (Ctrl-C) before it could give the lease back.
+        """
+        if self._holder is None:
+            return True
+        return self._holder is not asking and self._holder.is_alive()
+
+    # -- places
+
+    def take_turn(self, call: _Call) -> int:
+        """Wait for identical calls, and give the occurrence of this one.
+
+        Which of them comes first decides who gets which recorded result, so none may overtake
+        another between its place and its decision. Followed by ``end_turn``, whatever happens.
+        """
+        with self._free:
+            while call in self._busy:
+                self._free.wait()
+            self._busy.add(call)
+            return self._next.get(call, 0)
+
+    def end_turn(self, call: _Call, *, consumed: bool) -> None:
+        """Let the next identical call go on; a place is used up when its decision was recorded."""
+        with self._free:
+            self._busy.discard(call)
+            if consumed:
+                self._next[call] = self._next.get(call, 0) + 1
+            self._free.notify_all()
+
+    # -- what earlier attempts recorded
 
     @property
     def may_meet_recorded(self) -> bool:
         """Whether a submit can still meet a step of an earlier attempt."""
         return self._unmet > 0
 
+    def meet(
+        self, step_id: str, load: Callable[[], dict[str, StepDecision]]
+    ) -> StepDecision | None:
+        """The decision on a settled step that was loaded ahead; ``load`` reads them all, once."""
+        with self._free:
+            if self._settled is None:
+                self._settled = load()
+            found = self._settled.pop(step_id, None)
+            self._unmet -= found is not None
+            return found
+
     def met_recorded(self) -> None:
         with self._free:
             self._unmet -= 1
-
-    @contextmanager
-    def turn(self, call: _Call) -> Iterator[int]:
-        """The occurrence of the next such call; identical calls wait for one another.
-
-        Which of them comes first decides who gets which recorded result, so none may overtake
-        another between its place and its decision. The place is used up by ``consume`` only.
-        """
-        with self._free:
-            while call in self._busy:
-                self._free.wait()
-            self._busy.add(call)
-            place = self._next.get(call, 0)
-        try:
-            yield place
-        finally:
-            with self._free:
-                self._busy.discard(call)
-                self._free.notify_all()
-
-    def consume(self, call: _Call) -> None:
-        """The decision was recorded; only whoever has the turn calls this."""
-        self._next[call] = self._next.get(call, 0) + 1
 
 
 class Attempts:
@@ -65,8 +88,8 @@ class Attempts:
     def __init__(self) -> None:
         self._attempts: dict[LeaseKey, Attempt] = {}
 
-    def start(self, lease: LeaseKey, recorded: int) -> None:
-        self._attempts[lease] = Attempt(recorded)
+    def start(self, lease: LeaseKey, recorded: int, holder: threading.Thread | None) -> None:
+        self._attempts[lease] = Attempt(recorded, holder)
 
     def get(self, lease: LeaseKey) -> Attempt | None:
         return self._attempts.get(lease)

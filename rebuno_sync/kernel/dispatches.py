@@ -4,6 +4,7 @@ transaction."""
 from __future__ import annotations
 
 import json
+from threading import Thread
 from typing import NamedTuple
 
 from ..errors import NotFoundError
@@ -14,9 +15,16 @@ from .moment import Moment
 from .store import Connection, tables
 from .store.owners import Owner
 
-__all__ = ["Claim", "claim", "release", "renew"]
+__all__ = ["Claim", "Claimer", "claim", "release", "renew"]
 
 DISPATCH_EXHAUSTED = "dispatch_exhausted"
+
+
+class Claimer(NamedTuple):
+    """Who asks for a lease: a process, and the thread of it that will run the handler, if known."""
+
+    owner: Owner
+    thread: Thread | None
 
 
 class Claim(NamedTuple):
@@ -30,7 +38,11 @@ class Claim(NamedTuple):
 
 
 def claim(
-    db: Connection, execution_id: str, owner: Owner, lease_seconds: float, now: Moment
+    db: Connection,
+    execution_id: str,
+    claimer: Claimer,
+    lease_seconds: float,
+    now: Moment,
 ) -> Claim | None:
     """Take the lease of an execution for a handler in this process, if it is free.
 
@@ -50,8 +62,11 @@ def claim(
         due=dispatch.due,
         now=now.boottime,
         lease_ended=dispatch.renewed + dispatch.lease_seconds < now.monotonic,
-        owner_alive=owner.holds(
-            db, dispatch.owner, LeaseKey(execution_id, dispatch.id, dispatch.attempt)
+        owner_alive=claimer.owner.holds(
+            db,
+            dispatch.owner,
+            LeaseKey(execution_id, dispatch.id, dispatch.attempt),
+            claimer.thread,
         ),
     ):
         return None
@@ -61,7 +76,7 @@ def claim(
         executions.end(db, execution.n, ExecutionStatus.FAILED, now, reason=DISPATCH_EXHAUSTED)
         return None
     seconds = tables.agent_lease_seconds(db, execution.agent_id) or lease_seconds
-    tables.claim_dispatch(db, dispatch.n, owner.present(db), seconds, now.monotonic)
+    tables.claim_dispatch(db, dispatch.n, claimer.owner.present(db), seconds, now.monotonic)
     attempt = dispatch.attempt + 1
     acked = json.dumps({"dispatch_id": dispatch.id, "attempt": attempt})
     tables.append_events(

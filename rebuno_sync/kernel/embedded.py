@@ -17,8 +17,10 @@ from ..ports import Clock
 from ..types import Event, Execution, ExecutionPage, ExecutionStatus, LeaseKey, Step
 from . import dispatches, executions
 from .agent_port import AgentPort
+from .dispatches import Claim, Claimer
 from .moment import Moment
 from .store import Connection, Store, tables
+from .store.rows import ExecutionRow
 from .views import event_view, execution_view, step_view
 
 __all__ = ["DEFAULT_PATH", "Kernel", "ended"]
@@ -152,25 +154,27 @@ class Kernel:
         unknown agent, ``ValidationError`` for a bad key, ``TypeError`` for an input that is not
         JSON.
         """
-        input_json = PLAIN.encode(input, "input")
-        if idempotency_key is not None:
-            _check_key(idempotency_key)
         now = Moment.of(self._clock)
+        return execution_view(self._write(self._creation(agent_id, input, idempotency_key, now)))
+
+    def _creation(
+        self, agent_id: str, input: object, key: str | None, now: Moment
+    ) -> Callable[[Connection], ExecutionRow]:
+        input_json = PLAIN.encode(input, "input")
+        if key is not None:
+            _check_key(key)
         execution_id, dispatch_id = str(self._clock.new_id()), str(self._clock.new_id())
-        row = self._write(
-            lambda db: executions.create(
-                db,
-                agent_id=agent_id,
-                input_json=input_json,
-                key=idempotency_key,
-                execution_id=execution_id,
-                dispatch_id=dispatch_id,
-                max_attempts=self._max_attempts,
-                deadline_seconds=self._deadline,
-                now=now,
-            )
+        return lambda db: executions.create(
+            db,
+            agent_id=agent_id,
+            input_json=input_json,
+            key=key,
+            execution_id=execution_id,
+            dispatch_id=dispatch_id,
+            max_attempts=self._max_attempts,
+            deadline_seconds=self._deadline,
+            now=now,
         )
-        return execution_view(row)
 
     def get(self, execution_id: str) -> Execution:
         """One execution; ``NotFoundError`` when there is none."""
@@ -258,30 +262,40 @@ class Kernel:
 
     # -- for hosts of a handler
 
-    def claim(self, execution_id: str) -> dispatches.Claim | None:
+    def start(
+        self,
+        agent_id: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        holder: threading.Thread | None = None,
+    ) -> tuple[Execution, Claim | None]:
+        """``create`` and ``claim`` in one commit, for a host of the agent; registers the agent."""
+        now = Moment.of(self._clock)
+        create = self._creation(agent_id, input, idempotency_key, now)
+
+        def work(db: Connection) -> tuple[ExecutionRow, Claim | None]:
+            if tables.agent_lease_seconds(db, agent_id) is None:
+                tables.put_agent(db, agent_id, 0, now.wall)
+            row = create(db)
+            return row, claim(row.id, db)
+
+        claim = self._claiming(now, holder)
+        row, claimed = claim.committed(work)
+        return execution_view(row), claimed
+
+    def claim(self, execution_id: str, *, holder: threading.Thread | None = None) -> Claim | None:
         """Take the lease of an execution, if it is free and due (protocol.md 5.2).
 
         The lease of a process that has died is free at once. Whoever claims must run the handler.
+        ``holder``: the thread that will; when it ends, or claims the same execution again, without
+        having given the lease back, the lease is free as well.
         """
-        now = Moment.of(self._clock)
-        store = self._store()
-        begun: set[LeaseKey] = set()
+        claim = self._claiming(Moment.of(self._clock), holder)
+        return claim.committed(lambda db: claim(execution_id, db))
 
-        def work(db: Connection) -> dispatches.Claim | None:
-            claim = dispatches.claim(db, execution_id, store.owner, self._lease_timeout, now)
-            if claim is not None:
-                # Known as ours before anybody can see it in the file, or another thread of this
-                # process would take it for a lease that nobody runs.
-                store.attempts.start(claim.lease, claim.recorded)
-                begun.add(claim.lease)
-            return claim
-
-        try:
-            return store.write(work, durable=True)
-        except BaseException:
-            for lease in begun:
-                store.attempts.end(lease)
-            raise
+    def _claiming(self, now: Moment, holder: threading.Thread | None) -> _Claiming:
+        return _Claiming(self._store(), holder, self._lease_timeout, now)
 
     def monotonic(self) -> float:
         """The clock on which this kernel measures leases."""
@@ -298,6 +312,38 @@ class Kernel:
         second.
         """
         self._store().database.wait_for_change(mark, min(timeout, _POLL_CAP_SECONDS))
+
+
+class _Claiming:
+    """Claims within a transaction, so that they are known as ours before anybody can see them.
+
+    Another thread of this process would take a lease that it does not know for one nobody runs.
+    """
+
+    def __init__(
+        self, store: Store, holder: threading.Thread | None, lease_seconds: float, now: Moment
+    ) -> None:
+        self._store = store
+        self._claimer = Claimer(store.owner, holder)
+        self._lease_seconds = lease_seconds
+        self._now = now
+        self._begun: set[LeaseKey] = set()
+
+    def __call__(self, execution_id: str, db: Connection) -> Claim | None:
+        claim = dispatches.claim(db, execution_id, self._claimer, self._lease_seconds, self._now)
+        if claim is not None:
+            self._store.attempts.start(claim.lease, claim.recorded, self._claimer.thread)
+            self._begun.add(claim.lease)
+        return claim
+
+    def committed(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work``, which calls this; when it fails or is interrupted, nothing is ours."""
+        try:
+            return self._store.write(work, durable=True)
+        except BaseException:
+            for lease in self._begun:
+                self._store.attempts.end(lease)
+            raise
 
 
 def _check_key(key: str) -> None:

@@ -14,7 +14,7 @@ from .policy import INDETERMINATE_RETRY, PERMISSIVE, Verdict
 from .store import Connection, tables
 from .store.rows import Standing, StepRow
 
-__all__ = ["Call", "look_up", "settle", "submit"]
+__all__ = ["Call", "look_up", "settle", "settled_ahead", "submit"]
 
 INDETERMINATE = json.dumps(
     {
@@ -36,13 +36,18 @@ class Call(NamedTuple):
     step_id: str
 
 
-def look_up(db: Connection, lease: LeaseKey, call: Call) -> StepDecision | None:
+def look_up(db: Connection, lease: LeaseKey, step_id: str) -> StepDecision | None:
     """The decision on a step that is settled already; ``None`` when a submit must decide.
 
     A settled step never changes, and the fence is read with it, so this needs no lock.
     """
-    found = tables.settled_step(db, lease, call.step_id)
-    return None if found is None else _recorded(call.step_id, *found)
+    found = tables.settled_step(db, lease, step_id)
+    return None if found is None else _recorded(*found)
+
+
+def settled_ahead(db: Connection, lease: LeaseKey) -> dict[str, StepDecision]:
+    """The decisions on all settled steps whose record is small, read at once for a replay."""
+    return {found[0]: _recorded(*found) for found in tables.small_settled_steps(db, lease)}
 
 
 def _recorded(

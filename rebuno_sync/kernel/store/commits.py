@@ -118,7 +118,7 @@ class SharedCommits:
                     for ticket in batch:
                         ticket.taken = True
                 self._commit(batch)
-        except BaseException as error:
+        except Exception as error:
             if not mine.settled:
                 mine.error = error
                 self._settle([mine])

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from threading import Thread
 
 from ...types import LeaseKey
 from ..attempts import Attempts
 from ..locks import LockFile, owner_byte
 from . import tables
-
-if TYPE_CHECKING:
-    from .store import Store
 
 __all__ = ["Owner"]
 
@@ -57,12 +55,15 @@ class Owner:
         if self._slot is not None:
             self._lock.take(owner_byte(self._slot))
 
-    def holds(self, db: sqlite3.Connection, nonce: str | None, lease: LeaseKey) -> bool:
-        """Whether the process with ``nonce`` still runs, and may therefore be running ``lease``."""
+    def holds(
+        self, db: sqlite3.Connection, nonce: str | None, lease: LeaseKey, asking: Thread | None
+    ) -> bool:
+        """Whether ``lease`` may still be run by the process with ``nonce``."""
         if nonce is None:
             return False
         if nonce == self.nonce:
-            return self._attempts.get(lease) is not None
+            attempt = self._attempts.get(lease)
+            return attempt is not None and attempt.lives(asking)
         slot = tables.owner_slot(db, nonce)
         if slot is None:
             return False
@@ -75,10 +76,10 @@ class Owner:
         tables.drop_owner(db, nonce)
         return False
 
-    def leave(self, store: Store) -> None:
+    def leave(self, write: Callable[[Callable[[sqlite3.Connection], None]], None]) -> None:
         """Give the slot back on closing."""
         if self._slot is None:
             return
-        store.write(lambda db: tables.drop_owner(db, self.nonce), durable=False)
+        write(lambda db: tables.drop_owner(db, self.nonce))
         self._lock.drop(owner_byte(self._slot))
         self._slot = None

@@ -87,7 +87,7 @@ class Store:
             if self._users > 0 or _open.get(self.database.path) is not self:
                 return
             del _open[self.database.path]
-        self.owner.leave(self)
+        self.owner.leave(lambda work: self.write(work, durable=False))
         self.database.close()
 
 

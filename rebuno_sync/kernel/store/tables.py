@@ -140,20 +140,33 @@ def standing(db: sqlite3.Connection, lease: LeaseKey) -> Standing | None:
     )
 
 
-_LOOK_UP = """
-SELECT s.status, s.result, s.error, s.rule_id
-FROM steps s JOIN executions e ON e.n = s.execution JOIN dispatches d ON d.execution = e.n
-WHERE e.id = ? AND s.step_id = ? AND s.status IN ('succeeded', 'failed', 'denied')
-  AND e.status = 'running' AND d.id = ? AND d.attempt = ? AND d.status = 'in_flight'"""
+SettledStep = tuple[str, StepStatus, str | None, str | None, str]
+"""Step id, status, result, error and rule id."""
+
+_SETTLED = """
+SELECT s.step_id, s.status, s.result, s.error, s.rule_id
+FROM executions e
+JOIN dispatches d ON d.execution = e.n AND d.id = ? AND d.attempt = ? AND d.status = 'in_flight'
+JOIN steps s ON s.execution = e.n AND s.status IN ('succeeded', 'failed', 'denied')
+WHERE e.id = ? AND e.status = 'running'"""
+
+_SMALL_BYTES = 2000
 
 
-def settled_step(
-    db: sqlite3.Connection, lease: LeaseKey, step_id: str
-) -> tuple[StepStatus, str | None, str | None, str] | None:
-    """Status, result, error and rule of a settled step, read together with the lease's fence."""
+def settled_step(db: sqlite3.Connection, lease: LeaseKey, step_id: str) -> SettledStep | None:
+    """A settled step, read together with the lease's fence."""
     execution_id, dispatch_id, attempt = lease
-    row = db.execute(_LOOK_UP, (execution_id, step_id, dispatch_id, attempt)).fetchone()
-    return None if row is None else (StepStatus(row[0]), row[1], row[2], row[3])
+    sql = _SETTLED + " AND s.step_id = ?"
+    row = db.execute(sql, (dispatch_id, attempt, execution_id, step_id)).fetchone()
+    return None if row is None else (row[0], StepStatus(row[1]), *row[2:])
+
+
+def small_settled_steps(db: sqlite3.Connection, lease: LeaseKey) -> list[SettledStep]:
+    """Every settled step with a record of at most 2 kB, under the lease's fence."""
+    execution_id, dispatch_id, attempt = lease
+    sql = _SETTLED + " AND length(coalesce(s.result, s.error, '')) <= ?"
+    rows = db.execute(sql, (dispatch_id, attempt, execution_id, _SMALL_BYTES)).fetchall()
+    return [(row[0], StepStatus(row[1]), *row[2:]) for row in rows]
 
 
 def renew(db: sqlite3.Connection, dispatch: int, monotonic: float) -> None:

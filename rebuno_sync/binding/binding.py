@@ -1,24 +1,22 @@
-"""A handler's signature -> how its input is given, and the JSON Schema of that input."""
+"""How an execution's input reaches its handler."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
-import typing
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_origin
+from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from . import strict
-from .codec import PLAIN, Codec, codec_for
-from .codec.hints import hints_of
-from .codec.schemas import Unsupported, adapter_for
+from .. import strict
+from ..codec import PLAIN, Codec, codec_for
+from ..codec.hints import hints_of
+from ..codec.schemas import Unsupported, adapter_for
+from .handlers import Shape, model_of, name_of, refuse_unsuitable, shape_of, signature_of
+from .schema import known, object_schema
 
 __all__ = ["Binding", "InputInvalid"]
-
-Shape = Literal["model", "raw", "kwargs"]
 
 _PATH = "input"
 _EMPTY = inspect.Parameter.empty
@@ -40,32 +38,23 @@ class Binding:
     """
 
     def __init__(self, handler: Callable[..., object]) -> None:
-        _refuse_unsuitable(handler)
+        refuse_unsuitable(handler)
         self.handler = handler
         hints = hints_of(handler)
-        self._parameters = list(_signature_of(handler).parameters.values())
+        self._parameters = list(signature_of(handler).parameters.values())
         self._hints: dict[str, Any] = {
             item.name: hints.get(item.name, item.annotation) for item in self._parameters
         }
         if [item.kind for item in self._parameters] == [inspect.Parameter.VAR_POSITIONAL]:
-            raise TypeError(f"{_name(handler)} takes only *args, but an input has names")
+            raise TypeError(f"{name_of(handler)} takes only *args, but an input has names")
         self._taking = [
             item
             for item in self._parameters
             if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
         ]
-        self.shape: Shape = self._shape()
+        self.shape: Shape = shape_of(self._parameters, self._hints)
         self._readers = {name: _reader_of(hint) for name, hint in self._hints.items()}
         self.output: Codec = codec_for(hints.get("return", _EMPTY))
-
-    def _shape(self) -> Shape:
-        if len(self._parameters) == 1 == len(self._taking):
-            [hint] = self._hints.values()
-            if _model_of(hint):
-                return "model"
-            if hint is _EMPTY or hint is Any or _bare(hint) is dict:
-                return "raw"
-        return "kwargs"
 
     def encode_input(self, value: object) -> str:
         """The JSON text of an input as a caller gives it; ``None`` is ``null``.
@@ -117,7 +106,7 @@ class Binding:
             if self.shape == "model":
                 [hint] = self._hints.values()
                 return TypeAdapter(hint).json_schema()
-            return self._object_schema()
+            return object_schema(self._taking, self._hints)
         except Exception:  # pydantic raises many kinds here, a user's hook any kind
             return None
 
@@ -139,91 +128,31 @@ class Binding:
         return bound
 
     def _call(self, bound: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        positional = []
-        for item in self._taking:
-            if item.kind is item.POSITIONAL_ONLY:
-                # Python has no way to skip one, so those before the last one given are filled in.
-                positional.append(bound.pop(item.name, item.default))
-        return tuple(positional), bound
+        # No positional argument can be skipped, so one that is not given gets its default here.
+        positional = tuple(
+            bound.pop(item.name, item.default)
+            for item in self._taking
+            if item.kind is item.POSITIONAL_ONLY
+        )
+        return positional, bound
 
     def _member_annotations(self) -> dict[Any, Any]:
         if self.shape == "kwargs":
             return self._hints
         [hint] = self._hints.values()
-        model = _model_of(hint)
+        model = model_of(hint)
         assert model is not None
         annotations: dict[Any, Any] = {}
         for name, field in model.model_fields.items():
             annotations[name] = field.annotation
-            annotations[field.validation_alias or field.alias or name] = field.annotation
+            if isinstance(field.validation_alias, str):
+                annotations[field.validation_alias] = field.annotation
         return annotations
-
-    def _object_schema(self) -> dict[str, Any]:
-        named: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
-            (item.name, "validation", TypeAdapter(_known(self._hints[item.name])))
-            for item in self._taking
-        ]
-        schemas, shared = TypeAdapter.json_schemas(named)
-        properties = {name: dict(schema) for (name, _), schema in schemas.items()}
-        required = []
-        for item in self._taking:
-            if item.default is _EMPTY:
-                required.append(item.name)
-                continue
-            try:
-                codec = codec_for(self._hints[item.name])
-                properties[item.name]["default"] = codec.plain(item.default, item.name)
-            except TypeError:  # a sentinel: the schema says that the member is optional, no more
-                pass
-        schema: dict[str, Any] = {"type": "object", "properties": properties}
-        if required:
-            schema["required"] = required
-        return schema | shared
-
-
-def _refuse_unsuitable(handler: Callable[..., object]) -> None:
-    call = handler if inspect.isroutine(handler) else getattr(type(handler), "__call__", handler)
-    for fn in (handler, call):
-        if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-            raise TypeError(f"{_name(handler)} is async; a handler is an ordinary function (def)")
-        if inspect.isgeneratorfunction(fn):
-            raise TypeError(f"{_name(handler)} is a generator; a handler returns its output")
-
-
-def _signature_of(handler: Callable[..., object]) -> inspect.Signature:
-    try:
-        return inspect.signature(handler)
-    except ValueError:
-        message = f"{_name(handler)} has no signature that Python can tell; wrap it in a function"
-        raise TypeError(message) from None
 
 
 def _reader_of(hint: Any) -> Callable[[str], Any]:
     """Reads one value leniently, as pydantic does for input: ``"5"`` for an ``int`` is 5."""
     try:
-        return adapter_for(_known(hint)).validator.validate_json
+        return adapter_for(known(hint)).validator.validate_json
     except Unsupported:
         return PLAIN.decode
-
-
-def _known(hint: Any) -> Any:
-    """``hint``, or ``Any`` where there is none or its name is unknown."""
-    return Any if hint is _EMPTY or isinstance(hint, str) else hint
-
-
-def _bare(hint: Any) -> Any:
-    """The type without what ``Annotated`` adds; ``typing.Dict`` is ``dict``."""
-    if get_origin(hint) is Annotated:
-        hint = hint.__origin__
-    return dict if hint is typing.Dict else hint  # noqa: UP006  the old name itself
-
-
-def _model_of(hint: Any) -> type[BaseModel] | None:
-    hint = _bare(hint)
-    return hint if inspect.isclass(hint) and issubclass(hint, BaseModel) else None
-
-
-def _name(handler: object) -> str:
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    return str(getattr(handler, "__qualname__", type(handler).__qualname__))

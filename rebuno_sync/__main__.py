@@ -1,0 +1,6 @@
+"""``python -m rebuno_sync``: the command line, without its script."""
+
+from .cli.main import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

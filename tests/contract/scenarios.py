@@ -1,0 +1,75 @@
+"""Which scenarios a kernel has, by the generation of the protocol that it speaks.
+
+A test names its row with ``@scenario("B7")``; a deployment of a generation that is not in that row
+does not get the test. A test without a row is for every deployment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TypeVar
+
+__all__ = ["Generation", "applies", "scenario"]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Generation(Enum):
+    """Protocol generations (protocol.md 0.1), and the embedded kernel with its extensions (17)."""
+
+    G0 = "G0"
+    G1 = "G1"
+    G2 = "G2"
+    EMBEDDED = "embedded"
+
+
+_ALL = frozenset(Generation)
+_FENCED = _ALL - {Generation.G0}
+_NEWEST = frozenset({Generation.G2, Generation.EMBEDDED})
+_OURS = frozenset({Generation.EMBEDDED})
+
+ROWS: dict[str, frozenset[Generation]] = {
+    # protocol.md, Appendix B
+    "B1": _ALL,
+    "B2": _ALL,
+    "B3": _ALL,
+    "B4": _ALL,
+    "B6": _FENCED,
+    "B7": _FENCED,
+    "B12": _ALL,
+    "B20": _ALL,
+    "B21": _ALL,
+    "B22": _ALL,
+    "B25": _ALL,
+    "B27": _ALL,
+    "B28": _ALL,
+    "B33": _ALL,
+    # sections
+    "fence": _FENCED,  # 5.4
+    "occurrences": _ALL,  # 6.3
+    "outcome conflicts": _FENCED,  # 8.1 (3)
+    "cancel conflicts": _NEWEST,  # 9.4: G0 says execution_terminal
+    "idempotency keys": _NEWEST,  # 9.1
+    "unknown is not found": _NEWEST,  # 2.1.3, 2.2: G0 answers null
+    "events": _ALL,  # 10
+    "release": _OURS,  # 17
+    "strikes": _OURS,  # a settled step clears them; others count claims of a dispatch
+}
+
+
+def scenario(row: str) -> Callable[[F], F]:
+    """Say which row of the table a test belongs to."""
+    if row not in ROWS:
+        raise KeyError(f"{row!r} is no row of the table of scenarios")
+
+    def mark(test: F) -> F:
+        test.scenarios = (row, *getattr(test, "scenarios", ()))  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+def applies(test: Callable[..., object], generation: Generation) -> bool:
+    """Whether a kernel of that generation makes the promise of ``test``."""
+    return all(generation in ROWS[row] for row in getattr(test, "scenarios", ()))

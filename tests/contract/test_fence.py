@@ -1,0 +1,138 @@
+"""The lease fence (protocol.md 5.4): every mutation under every sort of lease."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from rebuno_sync.errors import APIError
+from rebuno_sync.types import LeaseKey
+
+from .deployments import Deployment
+from .moves import call, log, next_attempt, start
+from .scenarios import scenario
+
+Mutation = Callable[[Deployment, LeaseKey, str], object]
+"""What an agent does under a lease; the text is the id of an executing step of the execution."""
+
+MUTATIONS: dict[str, Mutation] = {
+    "submit": lambda on, lease, _: on.agent.submit(lease, call("new")).decision,
+    "submit again": lambda on, lease, _: on.agent.submit(lease, call("open")).decision,
+    "complete_step": lambda on, lease, step: on.agent.complete_step(lease, step, "1").decision,
+    "fail_step": lambda on, lease, step: on.agent.fail_step(lease, step, "1").decision,
+    "renew": lambda on, lease, _: on.agent.renew([lease])[0].value,
+    "complete": lambda on, lease, _: on.agent.complete(lease, "1"),
+    "fail": lambda on, lease, _: on.agent.fail(lease, "no"),
+    "release": lambda on, lease, _: on.agent.release(lease),
+    "release interrupted": lambda on, lease, _: on.agent.release(lease, interrupted=True),
+}
+
+LEASES = {
+    "valid": lambda on, lease: lease,
+    "superseded": lambda on, lease: (next_attempt(on, lease), lease)[1],
+    "future": lambda on, lease: lease._replace(attempt=lease.attempt + 1),
+    "retired": lambda on, lease: (on.retire(lease), lease)[1],
+    "unknown": lambda on, lease: lease._replace(dispatch_id=str(uuid.uuid4())),
+    "foreign": lambda on, lease: start(on)._replace(execution_id=lease.execution_id),
+    "ended": lambda on, lease: (on.agent.complete(lease, "null"), lease)[1],
+    "ended, unknown": lambda on, lease: (
+        on.agent.complete(lease, "null"),
+        lease._replace(dispatch_id=str(uuid.uuid4())),
+    )[1],
+    "no execution": lambda on, lease: lease._replace(execution_id=str(uuid.uuid4())),
+}
+
+_GONE = "lease_superseded"
+_OVER = "execution_terminal"
+_NONE = "not_found"
+
+# A decision, what a heartbeat says, an error's code after "!", or None for a mutation without answer.
+EXPECTED: dict[str, list[str | None]] = {
+    # lease:               valid       superseded    future        retired       unknown
+    #                      foreign     ended         ended,unknown no execution
+    "submit":              ["proceed", f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",
+                            f"!{_GONE}", _OVER,      _OVER,        f"!{_NONE}"],
+    "submit again":        ["proceed", f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",
+                            f"!{_GONE}", _OVER,      _OVER,        f"!{_NONE}"],
+    "complete_step":       ["recorded", f"!{_GONE}", f"!{_GONE}",  "recorded",   f"!{_GONE}",
+                            f"!{_GONE}", _OVER,      _OVER,        f"!{_NONE}"],
+    "fail_step":           ["recorded", f"!{_GONE}", f"!{_GONE}",  "recorded",   f"!{_GONE}",
+                            f"!{_GONE}", _OVER,      _OVER,        f"!{_NONE}"],
+    "renew":               ["accepted", "superseded", "superseded", "superseded", "superseded",
+                            "superseded", "superseded", "superseded", "superseded"],
+    "complete":            [None,      f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",
+                            f"!{_GONE}", f"!{_OVER}", f"!{_OVER}", f"!{_NONE}"],
+    "fail":                [None,      f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",
+                            f"!{_GONE}", f"!{_OVER}", f"!{_OVER}", f"!{_NONE}"],
+    "release":             [None,      f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",
+                            f"!{_GONE}", f"!{_OVER}", f"!{_OVER}", f"!{_NONE}"],
+    "release interrupted": [None,      f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",  f"!{_GONE}",
+                            f"!{_GONE}", f"!{_OVER}", f"!{_OVER}", f"!{_NONE}"],
+}  # fmt: skip
+
+CASES = [
+    pytest.param(mutation, lease, answer, id=f"{mutation}-{lease}")
+    for mutation, answers in EXPECTED.items()
+    for lease, answer in zip(LEASES, answers, strict=True)
+]
+
+
+def test_the_table_is_complete() -> None:
+    """Every mutation of the port is in the table."""
+    assert EXPECTED.keys() == MUTATIONS.keys()
+
+
+@scenario("fence")
+@pytest.mark.parametrize(("mutation", "sort", "answer"), CASES)
+def test_every_mutation_is_fenced(
+    on: Deployment, mutation: str, sort: str, answer: str | None
+) -> None:
+    """A mutation gets exactly the answer of the table, and one that is refused changes nothing."""
+    owner = start(on)
+    step_id = on.agent.submit(owner, call("open")).step_id
+    lease = LEASES[sort](on, owner)
+    before = (log(on, owner.execution_id), on.operator.list_steps(owner.execution_id))
+    try:
+        found: object = MUTATIONS[mutation](on, lease, step_id)
+    except APIError as error:
+        found = f"!{error.code}"
+    assert found == answer
+    after = (log(on, owner.execution_id), on.operator.list_steps(owner.execution_id))
+    changes = sort == "valid" or answer == "recorded"
+    if not changes:
+        assert after == before
+
+
+@scenario("fence")
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_refused_mutation_leaves_the_holder_alone(on: Deployment, mutation: str) -> None:
+    """Whatever an old attempt tries, the present one goes on and completes."""
+    old = start(on)
+    step_id = on.agent.submit(old, call("open")).step_id
+    lease = next_attempt(on, old)
+    try:
+        MUTATIONS[mutation](on, old, step_id)
+    except APIError as error:
+        assert error.code == _GONE
+    assert on.agent.renew([lease]) == ["accepted"]
+    assert on.lease(lease.execution_id) is None
+    assert on.agent.submit(lease, call("open")).decision == "proceed"
+    on.agent.complete(lease, '"mine"')
+    assert on.operator.get(lease.execution_id).output == "mine"
+
+
+@scenario("B6")
+def test_a_lease_of_another_execution_opens_nothing(on: Deployment) -> None:
+    """A dispatch id that is unknown, or another execution's, is superseded for a submit."""
+    mine, other = start(on), start(on)
+    for lease in (
+        mine._replace(dispatch_id=other.dispatch_id),
+        mine._replace(dispatch_id=str(uuid.uuid4())),
+    ):
+        with pytest.raises(APIError) as caught:
+            on.agent.submit(lease, call())
+        assert (caught.value.code, caught.value.status_code) == ("lease_superseded", 409)
+    assert on.operator.list_steps(mine.execution_id) == []
+    assert on.operator.list_steps(other.execution_id) == []

@@ -1,0 +1,1 @@
+"""Durability with real processes and real signals."""

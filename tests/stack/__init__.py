@@ -1,0 +1,1 @@
+"""The execution stack: effects, their context, leases, signals, threads, ``run``."""

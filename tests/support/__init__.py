@@ -1,0 +1,1 @@
+"""What several tests share: child processes, logs of effects, waiting with a limit."""

@@ -1,0 +1,123 @@
+"""A line to the kernel on which calls go wrong as a test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from rebuno_sync.errors import NetworkError
+from rebuno_sync.ports import AgentKernel
+from rebuno_sync.types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
+
+__all__ = ["FaultyPort"]
+
+T = TypeVar("T")
+
+
+class _Fault:
+    def __init__(self, happen: Callable[[], None], times: int, *, late: bool) -> None:
+        self.happen = happen
+        self.times = times
+        self.late = late
+
+
+class FaultyPort:
+    """An ``AgentKernel`` that passes every call on, except as it was told to.
+
+    ``calls`` names the calls that were made, in order. The faults of one method come in the order
+    in which they were ordered.
+    """
+
+    def __init__(self, kernel: AgentKernel) -> None:
+        self._kernel = kernel
+        self._guard = threading.Lock()
+        self._faults: dict[str, list[_Fault]] = {}
+        self.calls: list[str] = []
+
+    def count(self, method: str) -> int:
+        """How often a method was called."""
+        return self.calls.count(method)
+
+    def lose_request(self, method: str, times: int = 1) -> None:
+        """The next calls never reach the kernel, and nobody can tell."""
+        self._order(method, _Fault(_lost, times, late=False))
+
+    def lose_reply(self, method: str, times: int = 1) -> None:
+        """The kernel does what the next calls ask for; its answers are lost."""
+        self._order(method, _Fault(_lost, times, late=True))
+
+    def refuse(self, method: str, error: Exception, times: int = 1) -> None:
+        """The kernel answers the next calls with an error and does nothing."""
+
+        def refused() -> None:
+            raise error
+
+        self._order(method, _Fault(refused, times, late=False))
+
+    def before(self, method: str, act: Callable[[], None]) -> None:
+        """``act`` happens before the next call gets through."""
+        self._order(method, _Fault(act, 1, late=False))
+
+    def after(self, method: str, act: Callable[[], None]) -> None:
+        """``act`` happens after the kernel has done the next call, before its answer arrives."""
+        self._order(method, _Fault(act, 1, late=True))
+
+    def _order(self, method: str, fault: _Fault) -> None:
+        with self._guard:
+            self._faults.setdefault(method, []).append(fault)
+
+    def _through(self, method: str, call: Callable[[], T]) -> T:
+        with self._guard:
+            self.calls.append(method)
+            waiting = self._faults.get(method)
+            fault = waiting[0] if waiting else None
+            if fault is not None and waiting is not None:
+                fault.times -= 1
+                if not fault.times:
+                    del waiting[0]
+        if fault is not None and not fault.late:
+            fault.happen()
+        answer = call()
+        if fault is not None and fault.late:
+            fault.happen()
+        return answer
+
+    # -- AgentKernel
+
+    def get_execution(self, execution_id: str) -> Execution:
+        return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))
+
+    def list_steps(self, execution_id: str) -> list[Step]:
+        return self._through("list_steps", lambda: self._kernel.list_steps(execution_id))
+
+    def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
+        return self._through("submit", lambda: self._kernel.submit(lease, proposal))
+
+    def complete_step(self, lease: LeaseKey, step_id: str, result: str) -> StepDecision:
+        return self._through(
+            "complete_step", lambda: self._kernel.complete_step(lease, step_id, result)
+        )
+
+    def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
+        return self._through("fail_step", lambda: self._kernel.fail_step(lease, step_id, error))
+
+    def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
+        try:
+            return self._through("renew", lambda: self._kernel.renew(leases))
+        except NetworkError:
+            return [Renewal.UNKNOWN] * len(leases)
+
+    def complete(self, lease: LeaseKey, output: str) -> None:
+        return self._through("complete", lambda: self._kernel.complete(lease, output))
+
+    def fail(self, lease: LeaseKey, reason: str) -> None:
+        return self._through("fail", lambda: self._kernel.fail(lease, reason))
+
+    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+        name = "release(interrupted)" if interrupted else "release"
+        return self._through(name, lambda: self._kernel.release(lease, interrupted=interrupted))
+
+
+def _lost() -> None:
+    raise NetworkError("the answer was lost on purpose")
