@@ -5,10 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from keyword import iskeyword
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from .codec import PLAIN, arguments_codec, encode_plain_arguments, return_codec
-from .context import current
+from .codec import (
+    PLAIN,
+    arguments_codec,
+    encode_named_arguments,
+    encode_plain_arguments,
+    return_codec,
+)
+from .context import check_idempotency, current
 from .errors import PolicyError
 from .types import Idempotency, Proposal, StepKind
 
@@ -46,20 +53,27 @@ def tool(
     ``NoActiveExecution`` outside an execution. A call that policy denies returns a text that says
     so, for the model to read.
     """
-    _check_idempotency(idempotency)
-    if callable(tool_id):
-        return _make_tool(tool_id, _name_of(tool_id), idempotency)
-    name = tool_id
-
-    def decorate(fn: Callable[P, R]) -> Callable[P, R]:
-        return _make_tool(fn, _name_of(fn) if name is None else name, idempotency)
-
-    return decorate
+    check_idempotency(idempotency)
+    if tool_id is not None and not isinstance(tool_id, str):
+        return _decorated(tool_id, None, idempotency)
+    return lambda fn: _decorated(fn, tool_id, idempotency)
 
 
-def _make_tool(fn: Callable[P, R], name: str, idempotency: str) -> Callable[P, R]:
+def _decorated(fn: Any, name: str | None, idempotency: str) -> Any:
+    if isinstance(fn, (classmethod, staticmethod)):
+        inner = fn.__func__
+        receiver = isinstance(fn, classmethod)
+        return type(fn)(_make_tool(inner, name or _name_of(inner), idempotency, receiver))
+    if not callable(fn):
+        raise TypeError(f"a tool is a function, not {fn!r}; write @tool or @tool('name')")
+    return _make_tool(fn, name or _name_of(fn), idempotency, _is_method(fn))
+
+
+def _make_tool(
+    fn: Callable[P, R], name: str, idempotency: str, bound_receiver: bool
+) -> Callable[P, R]:
     _check_body(fn, name)
-    arguments = arguments_codec(fn, bound_receiver=_is_method(fn))
+    arguments = arguments_codec(fn, bound_receiver=bound_receiver)
     result = return_codec(fn)
 
     @functools.wraps(fn)
@@ -97,8 +111,10 @@ def _is_method(fn: Callable[..., object]) -> bool:
 
 
 def _check_body(fn: Callable[..., object], name: str) -> None:
-    inner = getattr(fn, "__call__", None)  # noqa: B004 - an instance with an async __call__
-    for candidate in (fn, inner):
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    called = fn if inspect.isclass(fn) else getattr(fn, "__call__", fn)  # noqa: B004 - may be async
+    for candidate in (fn, called):
         if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
             raise TypeError(
                 f"tool {name!r} is an async function; rebuno_sync runs blocking code. Write it as a"
@@ -108,13 +124,6 @@ def _check_body(fn: Callable[..., object], name: str) -> None:
             raise TypeError(
                 f"tool {name!r} is a generator; its values would not be recorded. Return a list."
             )
-
-
-def _check_idempotency(idempotency: str) -> None:
-    if idempotency not in tuple(Idempotency):
-        raise ValueError(
-            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
-        )
 
 
 def step(
@@ -130,11 +139,11 @@ def step(
     result by its return annotation. Raises as ``tool`` does, and ``PolicyError`` when policy
     denies it (protocol.md 13.8).
     """
-    _check_idempotency(idempotency)
+    check_idempotency(idempotency)
     context = current(f"step {name!r}")
     _check_body(fn, name)
     given = args or {}
-    text = arguments_codec(fn).encode((), given) if given else encode_plain_arguments(given)
+    text = encode_named_arguments(fn, given) if given else encode_plain_arguments(given)
     proposal = Proposal(StepKind.LOCAL, name, text, idempotency, canonical=True)
     return cast(R, context.perform(proposal, lambda: fn(**given), return_codec(fn)))
 
@@ -157,7 +166,7 @@ def wrap_tool(
     properties have no default, the others default to ``None``. Raises and returns as ``tool`` does
     (protocol.md 13.8).
     """
-    _check_idempotency(idempotency)
+    check_idempotency(idempotency)
     _check_body(invoke, name)
     schema = args_schema or {}
 
@@ -195,6 +204,6 @@ def _signature_of(schema: dict[str, Any]) -> inspect.Signature:
                 default=inspect.Parameter.empty if key in required else None,
             )
             for key in (schema.get("properties") or {})
-            if key.isidentifier()
+            if key.isidentifier() and not iskeyword(key)
         ]
     )

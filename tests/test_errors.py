@@ -16,6 +16,7 @@ from rebuno_sync.errors import (
     ExecutionCancelled,
     ExecutionFailed,
     ForbiddenError,
+    NetworkError,
     NoActiveExecution,
     NotFoundError,
     PolicyError,
@@ -34,6 +35,7 @@ CLASSES: list[type[BaseException]] = [
 ]
 
 ARGUMENTS: dict[type[BaseException], dict[str, object]] = {
+    NetworkError: {"message": "gone", "repeatable": True},
     PolicyError: {"message": "no_payments", "rule_id": "rule-7"},
     ToolError: {
         "message": "card declined",

@@ -1,4 +1,4 @@
-"""``rebuno-sync demo``: an agent is killed half way and resumes, and what was promised is checked."""
+"""``rebuno-sync demo``: an agent is killed half way and resumes; were the promises kept?"""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ what the library promises is checked against what happened."""
 
 _EPILOG = """\
 With OPENAI_API_KEY set, that provider is asked (OPENAI_BASE_URL, OPENAI_MODEL); otherwise a small
-extractive one that the demo serves on 127.0.0.1. Exit code: 0 when everything was as promised, 1 when
-not, 2 for a text that cannot be read."""
+extractive one that the demo serves on 127.0.0.1. Exit code: 0 when everything was as promised,
+1 when not, 2 for a text that cannot be read."""
 
 
 def add_to(commands: _SubParsersAction[ArgumentParser]) -> None:

@@ -80,8 +80,8 @@ class _Course:
         self._screen.line("rebuno-sync demo", "title")
         self._screen.paragraph(
             f"An agent reads {texts}, calls tools, asks a model ({self._model.name} at"
-            f" {self._model.where}) and writes a report. Half way its process is killed; a second one"
-            " resumes.",
+            f" {self._model.where}) and writes a report. Half way its process is killed; a second"
+            " one resumes.",
             indent=0,
         )
         for remark in remarks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def check(given: Sequence[str]) -> tuple[list[Path], list[str]]:
 
     Raises ``UnusableText`` for the first that is missing, unreadable, binary or empty.
     """
-    paths = list({Path(path).resolve(): Path(path) for path in given}.values())
+    paths = list({os.path.realpath(path): Path(path) for path in given}.values())
     if len(paths) > MOST_TEXTS:
         raise UnusableText(f"{len(paths)} files are too many for a demo; give at most {MOST_TEXTS}")
     remarks = []

@@ -12,6 +12,7 @@ from typing import TextIO
 __all__ = ["Screen", "clip"]
 
 _NARROWEST = 24
+_MOST_LINES = 15
 _VERB = 9
 _TARGET = 13
 _TIME = 8
@@ -55,16 +56,20 @@ class Screen:
         self.line(text, "title")
 
     def paragraph(self, text: str, style: str = "", *, indent: int = 2, label: str = "") -> None:
-        """A text of any length, on as many lines as it needs; ``label`` stands before the first."""
+        """A text on as many lines as it needs, within reason; ``label`` stands before the first."""
         # textwrap counts characters, of which some take two columns.
         wide = cells(text) > len(text)
-        for part in textwrap.wrap(
+        parts = textwrap.wrap(
             printable(text),
             self.width // 2 if wide else self.width,
             initial_indent=f"{label:<{indent}}",
             subsequent_indent=" " * indent,
-        ):
+        )
+        for part in parts[:_MOST_LINES]:
             self.line(part, style)
+        if len(parts) > _MOST_LINES:
+            left_out = len(parts) - _MOST_LINES
+            self.line(f"{' ' * indent}... and {left_out} more lines", "dim")
 
     def effect(self, verb: str, target: str, args: str, seconds: float | None = None) -> None:
         """What became of one effect."""
@@ -107,7 +112,9 @@ def duration(seconds: float | None) -> str:
         return ""
     if seconds >= 1:
         return f"{seconds:.1f} s"
-    return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+    if seconds >= 0.01:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds * 1000:.1f} ms" if seconds >= 0.0001 else "<0.1 ms"
 
 
 def printable(text: str) -> str:

@@ -20,7 +20,7 @@ _NOBODY_READS = 128 + signal.SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 1 (not as promised), 2 (bad usage), or 128 + a signal."""
+    """Run one command. The exit code: 0, 1 (not as promised), 2 (bad usage), 128 + a signal."""
     parser = _parser()
     options = parser.parse_args(argv)
     if options.command is None:

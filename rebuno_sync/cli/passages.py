@@ -8,31 +8,21 @@ from collections.abc import Sequence
 __all__ = ["best", "paragraphs", "sentences"]
 
 _SHORTEST_WORD = 4
-_COMMON = frozenset(
-    [
-        "about",
-        "does",
-        "from",
-        "have",
-        "into",
-        "that",
-        "their",
-        "then",
-        "there",
-        "this",
-        "what",
-        "when",
-        "where",
-        "which",
-    ]
-)
+_LONGEST_PARAGRAPH = 1000
+_COMMON = {
+    *("about", "does", "from", "have", "into", "that", "their"),
+    *("then", "there", "this", "what", "when", "where", "which"),
+}
 
 
 def paragraphs(text: str) -> list[str]:
-    """The paragraphs of a plain or Markdown text, each on one line, without headings."""
+    """The paragraphs of a plain or Markdown text, each on one line, without headings.
+
+    Of a very long one, its beginning: a model is asked about them.
+    """
     blocks = re.split(r"\n\s*\n", text)
     lines = (" ".join(line for line in block.split("\n") if line[:1] != "#") for block in blocks)
-    return [" ".join(line.split()) for line in lines if line.strip()]
+    return [" ".join(line.split())[:_LONGEST_PARAGRAPH] for line in lines if line.strip()]
 
 
 def sentences(text: str) -> list[str]:

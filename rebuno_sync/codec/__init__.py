@@ -1,6 +1,12 @@
 """Values <-> JSON text by type annotation: what is stored is what returns."""
 
-from .arguments import ArgumentsCodec, arguments_codec, encode_plain_arguments, return_codec
+from .arguments import (
+    ArgumentsCodec,
+    arguments_codec,
+    encode_named_arguments,
+    encode_plain_arguments,
+    return_codec,
+)
 from .values import PLAIN, Codec, codec_for
 
 __all__ = [
@@ -9,6 +15,7 @@ __all__ = [
     "Codec",
     "arguments_codec",
     "codec_for",
+    "encode_named_arguments",
     "encode_plain_arguments",
     "return_codec",
 ]

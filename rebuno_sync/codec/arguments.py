@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .. import strict
@@ -11,7 +12,13 @@ from ..canonical import canonical_dumps
 from .hints import hints_of
 from .values import Codec, codec_for
 
-__all__ = ["ArgumentsCodec", "arguments_codec", "encode_plain_arguments", "return_codec"]
+__all__ = [
+    "ArgumentsCodec",
+    "arguments_codec",
+    "encode_named_arguments",
+    "encode_plain_arguments",
+    "return_codec",
+]
 
 _PATH = "args"
 
@@ -33,6 +40,23 @@ def return_codec(fn: Callable[..., object]) -> Codec:
 def encode_plain_arguments(args: Mapping[str, object]) -> str:
     """Arguments that have no annotations, in canonical form. Raises ``TypeError`` naming a path."""
     return canonical_dumps(args if isinstance(args, dict) else dict(args), _PATH)
+
+
+def encode_named_arguments(fn: Callable[..., object], args: Mapping[str, object]) -> str:
+    """Arguments as they are given, none added, by the annotations of ``fn``, in canonical form.
+
+    Raises Python's own ``TypeError`` where they do not fit a signature that Python can tell.
+    """
+    with suppress(ValueError):  # a builtin without a signature tells when it is called
+        inspect.signature(fn).bind(**args)
+    hints = hints_of(fn)
+    plain = {
+        name: codec_for(hints.get(name, inspect.Parameter.empty)).plain(
+            value, _PATH + strict.segment(name)
+        )
+        for name, value in args.items()
+    }
+    return canonical_dumps(plain, _PATH)
 
 
 class ArgumentsCodec:

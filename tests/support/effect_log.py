@@ -22,13 +22,15 @@ class Line(NamedTuple):
 
 
 class EffectLog:
-    """What really happened, as opposed to what a kernel recorded. Any number of processes append."""
+    """What really happened, as opposed to what a kernel recorded. Any number of processes
+    append."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def append(self, label: str, token: str = "") -> str:
-        """Write that the effect called ``label`` happens now; its token, once that is on the disk."""
+        """Write that the effect called ``label`` happens now; its token, once that is on the
+        disk."""
         token = token or os.urandom(6).hex()
         text = f"{label} {token} {time.time_ns() // 1000} {os.getpid()}\n"
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -44,7 +46,7 @@ class EffectLog:
             return []
         lines = []
         for text in self.path.read_text().splitlines():
-            label, token, at, pid = text.split(" ")
+            label, token, at, pid = text.rsplit(" ", 3)
             lines.append(Line(label, token, int(at), int(pid)))
         return lines
 

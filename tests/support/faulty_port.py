@@ -85,6 +85,10 @@ class FaultyPort:
 
     # -- AgentKernel
 
+    @property
+    def wants_request_ids(self) -> bool:
+        return self._kernel.wants_request_ids
+
     def get_execution(self, execution_id: str) -> Execution:
         return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))
 

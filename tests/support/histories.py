@@ -1,4 +1,5 @@
-"""Whether what a kernel holds of an execution makes sense, whatever has happened to its processes."""
+"""Whether what a kernel holds of an execution makes sense, whatever has happened to its
+processes."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ def all_events(kernel: Kernel, execution_id: str) -> list[Event]:
 def check_history(kernel: Kernel, execution_id: str) -> None:
     """Assert the invariants of the event log and of the steps of one execution.
 
-    Events are numbered without a gap; each step was proposed and started once and has as many ends as
-    its status says; an execution has one end if it has ended and then no step is left open, and it is
-    its last event unless it was cancelled.
+    Events are numbered without a gap; each step was proposed and started once and has as many ends
+    as its status says; an execution has one end if it has ended and then no step is left open, and
+    it is its last event unless it was cancelled.
     """
     execution = kernel.get(execution_id)
     events = all_events(kernel, execution_id)
