@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -24,6 +25,7 @@ from .errors import (
 )
 from .heartbeat import RENEWER, Lease, Renewer
 from .ports import AgentKernel
+from .strict import mended
 from .types import Execution, ExecutionStatus
 
 __all__ = ["Outcome", "OutcomeStatus", "dispatch"]
@@ -68,9 +70,17 @@ class Outcome:
 
 
 def dispatch(
-    handler: Binding, kernel: AgentKernel, lease: Lease, *, renewer: Renewer = RENEWER
+    handler: Binding,
+    kernel: AgentKernel,
+    lease: Lease,
+    *,
+    renewer: Renewer = RENEWER,
+    secured: Callable[[], object] = lambda: None,
 ) -> Outcome:
     """Run ``handler`` for the execution that ``lease`` covers, in this thread.
+
+    ``secured`` is called before the handler, once the kernel has accepted a heartbeat: whatever
+    else runs this execution here is stale then.
 
     No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given
     back and with the step that it struck left as it is.
@@ -78,11 +88,12 @@ def dispatch(
     execution_id = lease.key.execution_id
     try:
         renewer.keep(lease, kernel)
-        execution = kernel.get_execution(execution_id)
+        execution = lease.insist(lambda: kernel.get_execution(execution_id), once_sent=False)
         if execution.status.terminal:
             return Outcome(OutcomeStatus.SKIPPED, execution_id, reason="it has already ended")
-        if not lease.holds() and not renewer.beat(lease, kernel):
+        if not renewer.secure(lease, kernel):
             return Outcome(OutcomeStatus.LEASE_SUPERSEDED, execution_id)
+        secured()
         attempt = _Attempt(handler, kernel, lease, execution)
         try:
             return attempt.run()
@@ -91,6 +102,7 @@ def dispatch(
             raise
     except RebunoError as error:
         _log.warning("execution %s could not be begun: %s", execution_id, error)
+        _release(kernel, lease, interrupted=True)
         return Outcome(OutcomeStatus.INTERRUPTED, execution_id, reason=str(error))
     finally:
         renewer.drop(lease)
@@ -111,19 +123,24 @@ class _Attempt:
             args, kwargs = self._handler.bind(json.dumps(self._context.input))
         except InputInvalid as error:
             return self._fail(f"input_invalid: {error}", error)
+        except Exception as error:  # a user's validator may raise anything
+            return self._fail(_reason_of(error), error)
         error_: Exception | None = None
         value: object = None
         try:
-            with self._context.active():
-                value = self._handler.handler(*args, **kwargs)
+            value = self._context.activate(lambda: self._handler.handler(*args, **kwargs))
         except Signal as signal:
             return self._unwind(self._context.pending or signal)
         except Exception as error:
             error_ = error
+        except BaseExceptionGroup as group:  # of signals that were raised in asyncio tasks, say
+            if not group.subgroup(Signal) or group.subgroup((KeyboardInterrupt, SystemExit)):
+                raise
+            return self._unwind(self._context.pending or Interrupted(str(group)))
         if self._context.pending is not None:
             return self._unwind(self._context.pending)
         if error_ is not None:
-            return self._fail(failure_reason(error_), error_)
+            return self._fail(_reason_of(error_), error_)
         return self._complete(value)
 
     # -- ends that are reported
@@ -131,56 +148,66 @@ class _Attempt:
     def _complete(self, value: object) -> Outcome:
         try:
             output = self._handler.output.encode(value, "output")
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # a user's serializer may raise anything
             return self._fail(f"output_invalid: {error}", error)
-        self._await_bodies()
+        if signal := self._await_bodies():
+            return self._unwind(signal)
         try:
             self._lease.insist(lambda: self._kernel.complete(self._lease.key, output))
         except APIError as error:
             if error.code in _OVER:
-                return self._settle_end(error, ExecutionStatus.COMPLETED, output)
+                return self._settle_end(error, ExecutionStatus.COMPLETED)
             return self._fail(f"output_refused: {error.message}", error)
+        except Interrupted as signal:  # of a port that holds outcomes back
+            return self._unwind(signal)
         except (NetworkError, StorageError) as error:
             return self._unwind(Interrupted(str(error)))
         decoded = self._handler.output.decode(output)
         return Outcome(OutcomeStatus.COMPLETED, self._id, output=decoded)
 
     def _fail(self, reason: str, error: Exception) -> Outcome:
-        self._await_bodies()
+        if signal := self._await_bodies():
+            return self._unwind(signal)
+        reason = mended(reason)
         try:
             self._lease.insist(lambda: self._kernel.fail(self._lease.key, reason))
         except APIError as refusal:
             if refusal.code in _OVER:
-                return self._settle_end(refusal, ExecutionStatus.FAILED, reason)
+                return self._settle_end(refusal, ExecutionStatus.FAILED, error)
             return self._unwind(Interrupted(str(refusal)))
+        except Interrupted as signal:
+            return self._unwind(signal)
         except (NetworkError, StorageError) as lost:
             return self._unwind(Interrupted(str(lost)))
         return Outcome(OutcomeStatus.FAILED, self._id, reason=reason, error=error)
 
-    def _settle_end(self, refusal: APIError, wanted: ExecutionStatus, sent: str) -> Outcome:
+    def _settle_end(
+        self, refusal: APIError, wanted: ExecutionStatus, error: Exception | None = None
+    ) -> Outcome:
         """The end was refused: was it our own, whose answer had been lost, or somebody else's?"""
         if refusal.code == "lease_superseded":
             return self._unwind(LeaseSuperseded(refusal.message))
         try:
             ended = self._lease.insist(lambda: self._kernel.get_execution(self._id))
-        except RebunoError as error:
-            return self._unwind(Interrupted(str(error)))
+        except RebunoError as lost:
+            return self._unwind(Interrupted(str(lost)))
         if ended.status is not wanted:
             return self._unwind(Terminated(refusal.message))
         if wanted is ExecutionStatus.COMPLETED:
-            output = self._handler.output.decode(sent)
+            output = self._handler.output.decode(json.dumps(ended.output))
             return Outcome(OutcomeStatus.COMPLETED, self._id, output=output)
-        return Outcome(OutcomeStatus.FAILED, self._id, reason=sent)
+        return Outcome(OutcomeStatus.FAILED, self._id, reason=ended.failure_reason, error=error)
 
-    def _await_bodies(self) -> None:
+    def _await_bodies(self) -> Signal | None:
         """Effects that the handler left running in other threads may still record their
-        outcomes."""
+        outcomes. A signal that one of them raised meanwhile ends the attempt."""
         if not self._context.drain(GRACE_SECONDS):
             _log.warning(
                 "execution %s ends while effects of it still run in other threads; their outcomes"
                 " will not be recorded",
                 self._id,
             )
+        return self._context.pending
 
     # -- ends that are not
 
@@ -191,9 +218,10 @@ class _Attempt:
 
     def _unwind(self, signal: Signal) -> Outcome:
         self._context.interrupt(str(signal))
-        if isinstance(signal, Interrupted):
+        of_its_kind = (it for cls, it in _STATUS_OF_SIGNAL.items() if isinstance(signal, cls))
+        status = next(of_its_kind, OutcomeStatus.INTERRUPTED)
+        if status is OutcomeStatus.INTERRUPTED:
             self._give_back(interrupted=True)
-        status = _STATUS_OF_SIGNAL[type(signal)]
         _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
         return Outcome(status, self._id, reason=str(signal))
 
@@ -204,10 +232,21 @@ class _Attempt:
                 "execution %s: effects still run, so its lease is left to run out", self._id
             )
             return
-        try:
-            self._kernel.release(self._lease.key, interrupted=interrupted)
-        except RebunoError as error:
-            _log.info("execution %s: the lease was not given back: %s", self._id, error)
+        _release(self._kernel, self._lease, interrupted=interrupted)
+
+
+def _release(kernel: AgentKernel, lease: Lease, *, interrupted: bool) -> None:
+    try:
+        kernel.release(lease.key, interrupted=interrupted)
+    except RebunoError as error:
+        _log.info("execution %s: lease not given back: %s", lease.key.execution_id, error)
+
+
+def _reason_of(error: Exception) -> str:
+    try:
+        return failure_reason(error)
+    except Exception:  # it cannot be printed, but it is what happened
+        return f"agent_error: {type(error).__name__}: an exception that cannot be printed"
 
 
 _OVER = ("lease_superseded", "execution_terminal")

@@ -6,9 +6,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from types import TracebackType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 from .codec import PLAIN, Codec, encode_plain_arguments
 from .errors import (
@@ -36,7 +36,9 @@ from .types import (
     StepKind,
 )
 
-__all__ = ["ExecutionContext", "ancestors", "current", "execution"]
+__all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution"]
+
+R = TypeVar("R")
 
 
 class _Frame:
@@ -124,7 +126,7 @@ class ExecutionContext:
         if pending is not None:
             self._stop(pending.again())
         if self._lease.over:
-            self._stop(LeaseSuperseded())
+            self._stop(LeaseSuperseded(self._lease.reason))
 
     def wait(self, seconds: float) -> None:
         """Sleep that many seconds; raises the pending signal as soon as this attempt is over."""
@@ -151,6 +153,7 @@ class ExecutionContext:
         proceed; its result must be JSON. Raises ``TypeError`` naming the path for what is not
         JSON, before anything is submitted.
         """
+        check_idempotency(idempotency)
         text = encode_plain_arguments(args)
         proposal = Proposal(kind, target, text, idempotency, canonical=True)
         return self.perform(proposal, run or (lambda: None), PLAIN)
@@ -316,21 +319,34 @@ class ExecutionContext:
 
     def drain(self, seconds: float) -> bool:
         """Wait until no body runs, at most that long; whether none does."""
-        with self._idle:
+        with self._guard:
             return self._idle.wait_for(lambda: not self._bodies, seconds)
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Make this the current execution of the calling thread."""
+    def activate(self, fn: Callable[[], R]) -> R:
+        """Call ``fn`` with this as the current execution of the calling thread.
+
+        It gets a copy of the thread's context, so whatever an interrupt leaves undone in it, the
+        thread is in no execution afterwards that it was not in before.
+        """
+        return copy_context().run(self._call_active, fn)
+
+    def _call_active(self, fn: Callable[[], R]) -> R:
         frame = _Frame(self, _frame.get())
-        token = _frame.set(frame)
+        _frame.set(frame)
         _live.add(self)
         try:
-            yield
+            return fn()
         finally:
             frame.ended = True
             _live.discard(self)
-            _frame.reset(token)
+
+
+def check_idempotency(idempotency: str) -> None:
+    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
+    if idempotency not in tuple(Idempotency):
+        raise ValueError(
+            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
+        )
 
 
 def execution() -> ExecutionContext:

@@ -97,7 +97,18 @@ class RebunoError(Exception):
 
 
 class NetworkError(RebunoError):
-    """The kernel could not be reached, or its answer was lost."""
+    """The kernel could not be reached, or its answer was lost.
+
+    ``repeatable``: whether the same call may be made again without a danger of doing it twice,
+    because nothing was sent or the kernel recognises the request.
+    """
+
+    def __init__(self, message: str = "", repeatable: bool = False) -> None:
+        super().__init__(message)
+        self.repeatable = repeatable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0], self.repeatable), self.__dict__
 
 
 class StorageError(RebunoError):

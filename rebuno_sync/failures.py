@@ -19,6 +19,7 @@ __all__ = ["decode_failure", "encode_failure", "not_storable"]
 
 _MOST_MESSAGE = 64 * 1024
 _MOST_TRACEBACK = 16_000
+_MOST_LAST_LINE = 4_000
 _MOST_REPR = 1024
 _MOST_PART = 64 * 1024
 """Characters of JSON that one argument list or attribute may take."""
@@ -192,7 +193,10 @@ def _repr_of(value: object) -> str:
 
 def _traceback_of(error: BaseException) -> str:
     try:
-        return strict.mended("".join(traceback.format_exception(error))[-_MOST_TRACEBACK:])
+        told = traceback.format_exception(error)
+        if len(told[-1]) > _MOST_LAST_LINE:  # A long message must not push out the frames.
+            told[-1] = told[-1][:_MOST_LAST_LINE] + "..."
+        return strict.mended("".join(told)[-_MOST_TRACEBACK:])
     except Exception:
         return ""
 

@@ -1,5 +1,4 @@
-"""``Lease``, and the one daemon thread of a process that renews every live lease (protocol.md
-5.3)."""
+"""``Lease``, and what renews every live lease of a process (protocol.md 5.3)."""
 
 from __future__ import annotations
 
@@ -8,13 +7,16 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from .clock import SYSTEM
 from .errors import NetworkError, StorageError
 from .ports import AgentKernel, Clock
 from .types import LeaseKey, Renewal
+from .workers import Workers
 
 __all__ = ["RENEWER", "Lease", "Renewer"]
 
@@ -25,14 +27,19 @@ _log = logging.getLogger(__name__)
 _LONGEST_INTERVAL = 30.0
 _RETRY_SECONDS = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_LARGEST_BEAT = 25
+"""Leases in one beat: where each is a request of its own, several beats are sent at once."""
+_MOST_IDLE_ENTRIES = 64
+"""How many dropped leases may wait in the heap for their time."""
 
 
 class Lease:
     """The right of this process to run one attempt, and the flag that says it is over.
 
     ``seconds``: how long it lasts after the last accepted heartbeat. A lease that was just claimed
-    counts as accepted now; one that came by webhook starts with ``accepted_at=None`` and needs a
-    first beat. ``measured_on``: the clock of its age. A kernel elsewhere goes on while this
+    counts as accepted now; one that came by webhook starts with ``accepted_at=None``, needs a
+    first beat, and expires counted from its receipt until then.
+    ``measured_on``: the clock of its age. A kernel elsewhere goes on while this
     machine sleeps, so that is the boot-time clock; the embedded kernel sleeps too and measures on
     the monotonic one.
     """
@@ -49,6 +56,8 @@ class Lease:
         self.seconds = seconds
         self.now = measured_on
         self._accepted_at = accepted_at
+        self._received_at = measured_on()
+        self._reason = ""
         self._over = threading.Event()
         self._guard = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
@@ -68,10 +77,17 @@ class Lease:
 
         A process that was stopped for longer than its lease finds out here, by its own clock.
         """
-        at = self._accepted_at
-        if at is None or self.now() - at >= self.seconds:
-            return False
-        return not self._over.is_set()
+        return self._accepted_at is not None and self.can_hold()
+
+    def can_hold(self) -> bool:
+        """Whether it holds, or would if a first heartbeat were accepted now."""
+        at = self._received_at if self._accepted_at is None else self._accepted_at
+        return self.now() - at < self.seconds and not self._over.is_set()
+
+    @property
+    def reason(self) -> str:
+        """Why it is over, where that is known."""
+        return self._reason
 
     def accepted(self, sent_at: float) -> None:
         """A heartbeat sent at that time was accepted."""
@@ -79,15 +95,19 @@ class Lease:
             if self._accepted_at is None or sent_at > self._accepted_at:
                 self._accepted_at = sent_at
 
-    def end(self) -> None:
+    def end(self, reason: str = "") -> None:
         """The lease is lost: set the flag and tell whoever asked to be told."""
         with self._guard:
             if self._over.is_set():
                 return
+            self._reason = reason
             self._over.set()
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            _call_quietly(callback)
+            # Each in a thread of its own: one that blocks or raises a signal holds nobody up.
+            threading.Thread(
+                target=_call_quietly, args=(callback,), name="rebuno-on-cancel", daemon=True
+            ).start()
 
     def on_end(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once when the lease ends; at once if it has."""
@@ -101,15 +121,19 @@ class Lease:
         """Sleep, or return ``True`` as soon as the lease ends."""
         return self._over.wait(seconds)
 
-    def insist(self, call: Callable[[], T]) -> T:
-        """Repeat ``call`` while its answer is lost and the lease holds; for calls that may
-        repeat."""
+    def insist(self, call: Callable[[], T], *, once_sent: bool = True) -> T:
+        """Repeat ``call`` while its answer is lost and the lease can hold.
+
+        ``once_sent``: whether it may also be repeated when the request may have arrived; else only
+        when the error says that it is repeatable.
+        """
         pause = _FIRST_PAUSE
         while True:
             try:
                 return call()
             except (NetworkError, StorageError) as error:
-                if not self.holds():
+                repeatable = once_sent or (isinstance(error, NetworkError) and error.repeatable)
+                if not repeatable or not self.can_hold():
                     raise
                 _log.warning("no answer for %s, asking again: %s", self.key.execution_id, error)
             self.wait(pause)
@@ -123,49 +147,80 @@ def _call_quietly(callback: Callable[[], None]) -> None:
         _log.exception("a callback of on_cancel failed")
 
 
+@dataclass(eq=False, slots=True)
+class _Kept:
+    """A lease that is renewed. ``due``: when its next beat is; ``None`` while one is under way."""
+
+    kernel: AgentKernel
+    due: float | None = None
+
+
 class Renewer:
-    """Renews leases at their intervals: a heap of due times, and a thread that starts with the
-    first."""
+    """Renews leases at their intervals: a heap of due times, a thread that keeps the time, and for
+    each kernel a few that send, so that a slow one delays nobody else's beats."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
-        self._changed = threading.Condition()
-        self._due: list[tuple[float, int, Lease, AgentKernel]] = []
+        # ``with`` a plain lock only: one of a condition is not safe from an interrupt (see gate).
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
+        self._due: list[tuple[float, int, Lease]] = []
         self._order = count()
-        self._kept: set[Lease] = set()
+        self._kept: dict[Lease, _Kept] = {}
+        self._senders: WeakKeyDictionary[AgentKernel, Workers[_Beat]] = WeakKeyDictionary()
         self._thread: threading.Thread | None = None
         self._stopped = False
 
     def keep(self, lease: Lease, kernel: AgentKernel) -> None:
-        """Renew ``lease`` from now on, until ``drop`` or its end."""
-        with self._changed:
-            if self._stopped:
+        """Renew ``lease`` from now on, until ``drop`` or its end. Once is enough."""
+        with self._guard:
+            if self._stopped or lease in self._kept:
                 return
-            self._kept.add(lease)
-            due = self._clock.monotonic() + lease.interval
-            heapq.heappush(self._due, (due, next(self._order), lease, kernel))
+            self._kept[lease] = _Kept(kernel)
+            self._schedule(lease, self._clock.monotonic() + lease.interval)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._loop, name="rebuno-heartbeat", daemon=True
-                )
-                self._thread.start()
-            self._changed.notify()
+                thread = threading.Thread(target=self._loop, name="rebuno-heartbeat", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def drop(self, lease: Lease) -> None:
         """Renew it no more."""
-        with self._changed:
-            self._kept.discard(lease)
+        with self._guard:
+            self._kept.pop(lease, None)
+            if len(self._due) > 2 * len(self._kept) + _MOST_IDLE_ENTRIES:
+                self._due = [entry for entry in self._due if self._is_valid(entry)]
+                heapq.heapify(self._due)
+
+    def hurry(self, lease: Lease) -> None:
+        """Send a beat for ``lease`` as soon as possible: somebody says that it is lost."""
+        with self._guard:
+            if lease in self._kept:
+                self._schedule(lease, self._clock.monotonic())
 
     def stop(self) -> None:
         """Renew nothing more, for good; leases that are held run out."""
-        with self._changed:
+        with self._guard:
             self._stopped = True
             self._kept.clear()
             self._changed.notify()
+            senders = list(self._senders.values())
+        for sender in senders:
+            sender.close()
+
+    def _schedule(self, lease: Lease, due: float) -> None:
+        self._kept[lease].due = due
+        entry = (due, next(self._order), lease)
+        heapq.heappush(self._due, entry)
+        if self._due[0] is entry:
+            self._changed.notify()
+
+    def _is_valid(self, entry: tuple[float, int, Lease]) -> bool:
+        kept = self._kept.get(entry[2])
+        return kept is not None and kept.due == entry[0]
 
     def _loop(self) -> None:
         while True:
-            with self._changed:
+            with self._guard:
                 if self._stopped:
                     return
                 seconds = self._seconds_to_next()
@@ -173,59 +228,104 @@ class Renewer:
                     self._changed.wait(seconds)
                     continue
             try:
-                self.beat_once(self._clock.monotonic())
+                for beat in self._take_due(self._clock.monotonic()):
+                    self._sender(beat.kernel).offer(beat)
             except Exception:
                 _log.exception("a heartbeat failed")
                 self._clock_out()
 
     def _clock_out(self) -> None:
         """Keep a failing beat from spinning."""
-        with self._changed:
+        with self._guard:
             self._changed.wait(_RETRY_SECONDS)
 
+    def _sender(self, kernel: AgentKernel) -> Workers[_Beat]:
+        with self._guard:
+            sender = self._senders.get(kernel)
+            if sender is None:
+                sender = self._senders[kernel] = Workers(
+                    "rebuno-beat", lambda beat, _: self._send(beat), size=8, longest_queue=1 << 30
+                )
+            return sender
+
     def _seconds_to_next(self) -> float | None:
-        while self._due and self._due[0][2] not in self._kept:
+        while self._due and not self._is_valid(self._due[0]):
             heapq.heappop(self._due)
         return self._due[0][0] - self._clock.monotonic() if self._due else None
 
     def beat(self, lease: Lease, kernel: AgentKernel) -> bool:
         """Send one heartbeat now; whether the lease holds after it."""
-        sent_at = lease.now()
-        (answer,) = kernel.renew([lease.key])
-        self._apply(lease, kernel, answer, sent_at)
+        self._send(_Beat(kernel, [lease]))
+        return lease.holds()
+
+    def secure(self, lease: Lease, kernel: AgentKernel) -> bool:
+        """See to it that the kernel accepts a heartbeat of ``lease``, unless it has one already.
+
+        Asks for as long as the lease can hold; whether it holds.
+        """
+        pause = _FIRST_PAUSE
+        while lease.can_hold() and not lease.holds() and not self.beat(lease, kernel):
+            lease.wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
         return lease.holds()
 
     def beat_once(self, now: float) -> None:
-        """Renew every lease that is due at ``now``, those of one kernel together."""
-        for kernel, leases in self._take_due(now):
-            sent_at = [lease.now() for lease in leases]
-            answers = kernel.renew([lease.key for lease in leases])
-            for lease, answer, sent in zip(leases, answers, sent_at, strict=True):
-                self._apply(lease, kernel, answer, sent)
+        """Renew every lease that is due at ``now``, in this thread."""
+        for beat in self._take_due(now):
+            self._send(beat)
 
-    def _take_due(self, now: float) -> list[tuple[AgentKernel, list[Lease]]]:
-        groups: dict[int, tuple[AgentKernel, list[Lease]]] = {}
-        with self._changed:
+    def _send(self, beat: _Beat) -> None:
+        sent_at = [lease.now() for lease in beat.leases]
+        try:
+            answers = beat.kernel.renew([lease.key for lease in beat.leases])
+        except Exception:
+            _log.exception("a heartbeat failed")
+            answers = [Renewal.UNKNOWN] * len(beat.leases)
+        for lease, answer, sent in zip(beat.leases, answers, sent_at, strict=True):
+            self._apply(lease, answer, sent)
+
+    def _take_due(self, now: float) -> list[_Beat]:
+        """What is due, those of one kernel together, though not too many in one beat."""
+        beats: list[_Beat] = []
+        open_: dict[int, _Beat] = {}
+        with self._guard:
             while self._due and self._due[0][0] <= now:
-                _, _, lease, kernel = heapq.heappop(self._due)
-                if lease in self._kept and not lease.over:
-                    groups.setdefault(id(kernel), (kernel, []))[1].append(lease)
-        return list(groups.values())
+                entry = heapq.heappop(self._due)
+                if not self._is_valid(entry):
+                    continue
+                lease = entry[2]
+                kept = self._kept[lease]
+                kept.due = None
+                if lease.over:
+                    continue
+                beat = open_.get(id(kept.kernel))
+                if beat is None or len(beat.leases) >= _LARGEST_BEAT:
+                    beat = open_[id(kept.kernel)] = _Beat(kept.kernel, [])
+                    beats.append(beat)
+                beat.leases.append(lease)
+        return beats
 
-    def _apply(self, lease: Lease, kernel: AgentKernel, answer: Renewal, sent_at: float) -> None:
+    def _apply(self, lease: Lease, answer: Renewal, sent_at: float) -> None:
         if answer is Renewal.ACCEPTED:
             lease.accepted(sent_at)
-        elif answer is Renewal.SUPERSEDED or not lease.holds():
+        elif answer is Renewal.SUPERSEDED or not lease.can_hold():
             self.drop(lease)
             lease.end()
             return
         pause = lease.interval
         if answer is Renewal.UNKNOWN:
             pause = min(pause, _RETRY_SECONDS)
-        with self._changed:
-            if lease in self._kept:
-                due = self._clock.monotonic() + pause
-                heapq.heappush(self._due, (due, next(self._order), lease, kernel))
+        with self._guard:
+            kept = self._kept.get(lease)
+            if kept is not None and kept.due is None:
+                self._schedule(lease, self._clock.monotonic() + pause)
+
+
+class _Beat(NamedTuple):
+    """Heartbeats that one sender sends, one after another or together."""
+
+    kernel: AgentKernel
+    leases: list[Lease]
 
 
 RENEWER = Renewer()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from .types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
 
-__all__ = ["AgentKernel", "Clock"]
+__all__ = ["AgentKernel", "Clock", "Deliver"]
 
 
 class AgentKernel(Protocol):
@@ -23,6 +23,10 @@ class AgentKernel(Protocol):
     unknown. JSON goes in and out as text. Thread-safe.
     """
 
+    @property
+    def wants_request_ids(self) -> bool:
+        """Whether each submit should carry a request id, under which it may be repeated."""
+
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""
 
@@ -30,7 +34,8 @@ class AgentKernel(Protocol):
         """Every recorded step of the execution."""
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
-        """Record an effect before it runs (protocol.md 7). Never repeated by the caller."""
+        """Record an effect before it runs (protocol.md 7). Repeated by the caller only after a
+        ``NetworkError`` that is ``repeatable``."""
 
     def complete_step(self, lease: LeaseKey, step_id: str, result: str) -> StepDecision:
         """Record an effect's result (protocol.md 8.1). May be repeated."""
@@ -50,6 +55,19 @@ class AgentKernel(Protocol):
     def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
         """Give the lease back (protocol.md 17, ``release``): due at once and no strike counts,
         or, when ``interrupted``, due after the usual back-off with its strike."""
+
+
+class Deliver(Protocol):
+    """Carries a webhook to its receiver; an HTTP library that a kernel gets injected."""
+
+    def __call__(
+        self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout: float
+    ) -> int:
+        """POST ``body`` once and return the status of the answer, within ``timeout`` seconds.
+
+        Raises ``TimeoutError`` when they are over, ``NetworkError`` when the connection failed
+        (``repeatable`` when none could be made), and ``ValueError`` for an address that is none.
+        """
 
 
 class Clock(Protocol):

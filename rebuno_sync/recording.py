@@ -2,6 +2,7 @@
 
 ====================================================  ============================================
 answer lost to a submit                               ``Interrupted``; it is never sent again
+... when nothing was sent, or it has a request id     sent again while the lease holds
 answer lost to an outcome                             sent again while the lease holds
 a submit refused with an error                        the error, to the handler: nothing recorded
 an outcome refused with an error, three times         recorded as a failure instead ("not storable")
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from .clock import SYSTEM
 from .errors import (
     APIError,
     Interrupted,
@@ -40,9 +42,13 @@ class Recording:
         self._lease = lease
 
     def submit(self, proposal: Proposal) -> StepDecision:
-        """Ask for the decision on an effect, once."""
+        """Ask for the decision on an effect; again only where that cannot propose it twice."""
+        if self._kernel.wants_request_ids:
+            proposal = proposal._replace(request_id=str(SYSTEM.new_id()))
         try:
-            return self._kernel.submit(self._lease.key, proposal)
+            return self._lease.insist(
+                lambda: self._kernel.submit(self._lease.key, proposal), once_sent=False
+            )
         except APIError as error:
             self._stop_if_over(error)
             raise
@@ -51,30 +57,47 @@ class Recording:
 
     def result(self, step_id: str, result: str) -> StepDecision:
         """Record a result. ``replay`` carries what is recorded in its place."""
-        refusal: APIError | None = None
-        for _ in range(_OUTCOME_TRIES):
-            try:
-                return self._send(
-                    step_id, lambda: self._kernel.complete_step(self._lease.key, step_id, result)
-                )
-            except APIError as error:
-                refusal = error
-        failure = not_storable(result, f"not storable by this kernel: {refusal}")
-        decision = self.failure(step_id, failure)
-        if decision.decision == DecisionKind.REPLAY:
-            return decision
-        return StepDecision(DecisionKind.REPLAY, step_id, error_json=failure)
+        decision = self._send(
+            step_id,
+            lambda: self._kernel.complete_step(self._lease.key, step_id, result),
+            instead_of=result,
+        )
+        if result != "null":
+            self._stop_if_unlike(decision)
+        return decision
 
     def failure(self, step_id: str, failure: str) -> StepDecision:
         """Record a failure. ``replay`` carries what is recorded in its place."""
+        decision = self._send(
+            step_id,
+            lambda: self._kernel.fail_step(self._lease.key, step_id, failure),
+            instead_of=failure,
+        )
+        self._stop_if_unlike(decision)
+        return decision
+
+    def _send(
+        self, step_id: str, send: Callable[[], StepDecision], *, instead_of: str
+    ) -> StepDecision:
+        """Send an outcome; one that the kernel will not have is recorded as a failure instead."""
+        refusal: APIError | None = None
+        for _ in range(_OUTCOME_TRIES):
+            try:
+                return self._sent(step_id, send)
+            except APIError as error:
+                refusal = error
+        failure = not_storable(instead_of, f"not storable by this kernel: {refusal}")
         try:
-            return self._send(
+            decision = self._sent(
                 step_id, lambda: self._kernel.fail_step(self._lease.key, step_id, failure)
             )
         except APIError as error:
             raise Interrupted(f"the kernel refused the outcome of {step_id}: {error}") from error
+        if decision.decision == DecisionKind.REPLAY:
+            return decision
+        return StepDecision(DecisionKind.REPLAY, step_id, error_json=failure)
 
-    def _send(self, step_id: str, send: Callable[[], StepDecision]) -> StepDecision:
+    def _sent(self, step_id: str, send: Callable[[], StepDecision]) -> StepDecision:
         try:
             decision = self._lease.insist(send)
         except APIError as error:
@@ -87,6 +110,15 @@ class Recording:
         if decision.decision == DecisionKind.REPLAY:
             return replace(decision, step_id=step_id)
         return decision
+
+    def _stop_if_unlike(self, decision: StepDecision) -> None:
+        """A step that has ended the other way, result for error, was settled by another attempt:
+        the kernel then answers with nothing (protocol.md 8.1, 8.2)."""
+        if decision.decision == DecisionKind.REPLAY and (
+            decision.result_json is None and decision.error_json is None
+        ):
+            self._lease.end()
+            raise LeaseSuperseded("another attempt settled the step in another way")
 
     def _stop_if_over(self, error: APIError) -> None:
         """Turn the kernel's word that this attempt is over into its signal."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 __all__ = [
+    "Agent",
     "DecisionKind",
     "DispatchStatus",
     "Event",
@@ -126,6 +127,8 @@ class Proposal(NamedTuple):
     idempotency: str = Idempotency.SAFE_TO_RETRY
     canonical: bool = False
     """Whether ``args`` is in canonical form already (protocol.md 6.1); saves a parse."""
+    request_id: str = ""
+    """A UUID under which a kernel that knows ``request-id`` recognises it (protocol.md 17)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,19 @@ class Step(_Wire):
     error: Any = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
+
+
+class Agent(_Wire):
+    """A registered agent (protocol.md 3.6). Its secret is never shown."""
+
+    id: str
+    webhook_url: str
+    registered_at: datetime
+    lease_timeout_seconds: float = 0
+    """0 stands for the kernel's default."""
+    metadata: Any = None
+    """What the agent published of itself: ``description``, ``input_schema``,
+    ``output_schema``."""
 
 
 class Event(_Wire):

@@ -21,10 +21,13 @@ ROOT = "rebuno_sync"
 LAYERS = {
     "words": ["errors", "types", "ports", "clock"],
     "pure": ["strict", "canonical", "signing", "codec", "failures", "binding"],
-    "execution stack": ["heartbeat", "recording", "context", "pool", "effects"],
-    "edges": ["agent"],
+    "execution stack": ["workers", "heartbeat", "recording", "context", "pool", "effects"],
+    "edges": [
+        *("transport", "kernel_client", "client", "outbox"),
+        *("agent", "webhook", "wsgi", "serving", "host"),
+    ],
     "kernel": ["kernel"],
-    "roots": ["local", "cli", "__main__", ROOT],
+    "roots": ["local", ROOT, "cli", "__main__"],
 }
 """Each layer's modules and packages. Within a layer, a module may import those before it."""
 
@@ -38,7 +41,8 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"heartbeat", "pool", "kernel.store.commits", "cli.provider"}
+STARTS_THREADS = {"workers", "heartbeat", "outbox", "serving", "pool"}
+STARTS_THREADS |= {"kernel.store.commits", "cli.provider"}
 SPEAKS_HTTP = {"transport", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ..canonical import canonicalize
 from ..errors import ConflictError, StorageError, api_error
@@ -21,10 +22,13 @@ from ..types import (
 from . import dispatches, executions, fence, identity, steps
 from .attempts import Attempt
 from .moment import Moment
+from .reading import read_on_time
 from .store import Connection, Store, tables
 from .views import execution_view, step_view
 
 __all__ = ["AgentPort"]
+
+T = TypeVar("T")
 
 _CONSUMES_PLACE = frozenset(
     {DecisionKind.PROCEED, DecisionKind.REPLAY, DecisionKind.DENIED, DecisionKind.BLOCKED}
@@ -38,53 +42,66 @@ _RENEWAL_PATIENCE_SECONDS = 1.0
 class AgentPort:
     """An ``AgentKernel`` without a wire: calls into the embedded kernel of this process."""
 
+    wants_request_ids = False
+
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     def get_execution(self, execution_id: str) -> Execution:
-        return execution_view(self._store().read(lambda db: executions.get(db, execution_id)))
+        return execution_view(self._read(lambda db: executions.get(db, execution_id)))
 
     def list_steps(self, execution_id: str) -> list[Step]:
         def work(db: Connection) -> list[Step]:
             rows = tables.steps(db, executions.get(db, execution_id).n)
             return [step_view(execution_id, row) for row in rows]
 
-        return self._store().read(work)
+        return self._read(work)
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        return read_on_time(self._store(), self._clock, work)
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
         store = self._store()
         attempt = store.attempts.get(lease)
         if attempt is None:
             return self._refuse(lease)
+        if not proposal.args:
+            proposal = proposal._replace(args="null", canonical=True)
         canonical = proposal.args if proposal.canonical else _canonical(proposal.args)
         args_hash = identity.args_hash(canonical)
         place = (proposal.kind, proposal.target, args_hash)
-        occurrence = attempt.take_turn(place)
         consumed = False
         try:
+            occurrence = attempt.take_turn(place)
             step_id = identity.step_id(lease.execution_id, *place, occurrence)
             call = steps.Call(proposal, args_hash, occurrence, step_id)
             decision = self._decide(store, lease, call, attempt)
             consumed = bool(decision.step_id) and decision.decision in _CONSUMES_PLACE
+        except ConflictError:
+            store.attempts.end(lease)
+            raise
         finally:
             attempt.end_turn(place, consumed=consumed)
+        if decision.decision is DecisionKind.EXECUTION_TERMINAL:
+            store.attempts.end(lease)
         return decision
 
     def _decide(
         self, store: Store, lease: LeaseKey, call: steps.Call, attempt: Attempt
     ) -> StepDecision:
-        if attempt.may_meet_recorded:
+        now = Moment.of(self._clock)
+        if attempt.may_meet_recorded and not attempt.overdue(now):
+            mark = store.database.generation
             recorded = attempt.meet(
-                call.step_id, lambda: store.read(lambda db: steps.settled_ahead(db, lease))
+                call.step_id, mark, lambda: store.read(lambda db: steps.settled_ahead(db, lease))
             )
             if recorded is not None:
                 return recorded
             recorded = store.read(lambda db: steps.look_up(db, lease, call.step_id))
             if recorded is not None:
-                attempt.met_recorded()
+                attempt.met_recorded(mark)
                 return recorded
-        now = Moment.of(self._clock)
         return store.write(
             lambda db: steps.submit(db, lease, call, now),
             durable=call.proposal.idempotency == Idempotency.AT_MOST_ONCE,
@@ -114,10 +131,14 @@ class AgentPort:
         error: str | None = None,
     ) -> StepDecision:
         now = Moment.of(self._clock)
-        return self._store().write(
+        store = self._store()
+        decision = store.write(
             lambda db: steps.settle(db, lease, step_id, now, result=result, error=error),
             durable=True,
         )
+        if decision.decision is DecisionKind.EXECUTION_TERMINAL:
+            store.attempts.end(lease)
+        return decision
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         now = Moment.of(self._clock)
@@ -151,31 +172,36 @@ class AgentPort:
     ) -> None:
         now = Moment.of(self._clock)
 
-        def work(db: Connection) -> None:
+        def work(db: Connection) -> bool:
             at = fence.standing(db, lease, now)
             if at.status.terminal:
-                raise fence.terminal_error(lease.execution_id)
+                return False  # An exception would undo an end by the deadline, just now.
             fence.pass_renew_fence(db, at, lease, now)
             executions.end(db, at.execution, status, now, output=output, reason=reason)
+            return True
 
         store = self._store()
         try:
-            store.write(work, durable=True)
+            lived = store.write(work, durable=True)
         except ConflictError:
             store.attempts.end(lease)
             raise
         store.attempts.end(lease)
+        if not lived:
+            raise fence.terminal_error(lease.execution_id)
 
     def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
         now, random = Moment.of(self._clock), self._clock.random()
         store = self._store()
         store.attempts.end(lease)
-        store.write(
+        lives = store.write(
             lambda db: dispatches.release(
                 db, lease, interrupted=interrupted, random=random, now=now
             ),
             durable=False,
         )
+        if not lives:
+            raise fence.terminal_error(lease.execution_id)
 
 
 def _canonical(args: str) -> str:

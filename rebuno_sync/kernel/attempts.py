@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from ..types import LeaseKey, StepDecision
+from .moment import Moment
 
 __all__ = ["Attempt", "Attempts"]
 
@@ -19,13 +20,18 @@ _Call = tuple[str, str, str]
 class Attempt:
     """One claimed lease: which calls it has made, and what earlier attempts recorded for it."""
 
-    def __init__(self, recorded: int, holder: threading.Thread | None) -> None:
+    def __init__(
+        self, recorded: int, holder: threading.Thread | None, deadline_due: float | None
+    ) -> None:
         self._holder = holder
-        self._free = threading.Condition(threading.Lock())
+        self._deadline_due = deadline_due
+        self._guard = threading.Lock()
+        self._free = threading.Condition(self._guard)
         self._next: dict[_Call, int] = {}
-        self._busy: set[_Call] = set()
+        self._busy: dict[_Call, int] = {}
         self._unmet = recorded
         self._settled: dict[str, StepDecision] | None = None
+        self._mark = -1
 
     def lives(self, asking: threading.Thread | None) -> bool:
         """Whether somebody in this process may be running it.
@@ -37,6 +43,10 @@ class Attempt:
             return True
         return self._holder is not asking and self._holder.is_alive()
 
+    def overdue(self, now: Moment) -> bool:
+        """Whether its execution is past its deadline."""
+        return self._deadline_due is not None and self._deadline_due <= now.boottime
+
     # -- places
 
     def take_turn(self, call: _Call) -> int:
@@ -45,16 +55,21 @@ class Attempt:
         Which of them comes first decides who gets which recorded result, so none may overtake
         another between its place and its decision. Followed by ``end_turn``, whatever happens.
         """
-        with self._free:
+        with self._guard:
             while call in self._busy:
                 self._free.wait()
-            self._busy.add(call)
+            self._busy[call] = threading.get_ident()
             return self._next.get(call, 0)
 
     def end_turn(self, call: _Call, *, consumed: bool) -> None:
-        """Let the next identical call go on; a place is used up when its decision was recorded."""
-        with self._free:
-            self._busy.discard(call)
+        """Let the next identical call go on; a place is used up when its decision was recorded.
+
+        Does nothing in a thread that was interrupted before it had its turn.
+        """
+        with self._guard:
+            if self._busy.get(call) != threading.get_ident():
+                return
+            del self._busy[call]
             if consumed:
                 self._next[call] = self._next.get(call, 0) + 1
             self._free.notify_all()
@@ -67,19 +82,27 @@ class Attempt:
         return self._unmet > 0
 
     def meet(
-        self, step_id: str, load: Callable[[], dict[str, StepDecision]]
+        self, step_id: str, mark: int, load: Callable[[], dict[str, StepDecision]]
     ) -> StepDecision | None:
-        """The decision on a settled step that was loaded ahead; ``load`` reads them all, once."""
-        with self._free:
+        """The decision on a settled step that was loaded ahead; ``load`` reads them all, once.
+
+        ``mark``: where the file's changes stand. When something was written since the fence was
+        last read, the lease may be gone, so what was loaded is not answered from.
+        """
+        with self._guard:
             if self._settled is None:
-                self._settled = load()
+                self._settled, self._mark = load(), mark
+            if mark != self._mark:
+                return None
             found = self._settled.pop(step_id, None)
             self._unmet -= found is not None
             return found
 
-    def met_recorded(self) -> None:
-        with self._free:
+    def met_recorded(self, mark: int) -> None:
+        """A settled step was read under the fence, where the changes stood at ``mark``."""
+        with self._guard:
             self._unmet -= 1
+            self._mark = mark
 
 
 class Attempts:
@@ -88,11 +111,20 @@ class Attempts:
     def __init__(self) -> None:
         self._attempts: dict[LeaseKey, Attempt] = {}
 
-    def start(self, lease: LeaseKey, recorded: int, holder: threading.Thread | None) -> None:
-        self._attempts[lease] = Attempt(recorded, holder)
+    def start(
+        self,
+        lease: LeaseKey,
+        recorded: int,
+        holder: threading.Thread | None,
+        deadline_due: float | None,
+    ) -> None:
+        self._attempts[lease] = Attempt(recorded, holder, deadline_due)
 
     def get(self, lease: LeaseKey) -> Attempt | None:
         return self._attempts.get(lease)
 
     def end(self, lease: LeaseKey) -> None:
         self._attempts.pop(lease, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._attempts)

@@ -12,10 +12,20 @@ from ..types import DispatchStatus, ExecutionStatus, LeaseKey
 from . import executions, fence
 from .lifecycle import backoff_seconds, claimable, exhausted, live_execution
 from .moment import Moment
-from .store import Connection, tables
+from .store import Connection, queue, tables
 from .store.owners import Owner
+from .store.rows import REMOTE, Standing
 
-__all__ = ["Claim", "Claimer", "claim", "release", "renew"]
+__all__ = [
+    "Claim",
+    "Claimer",
+    "claim",
+    "delivered",
+    "release",
+    "renew",
+    "take",
+    "undelivered",
+]
 
 DISPATCH_EXHAUSTED = "dispatch_exhausted"
 
@@ -35,6 +45,8 @@ class Claim(NamedTuple):
     recorded: int
     at: float
     """When, on the monotonic clock."""
+    deadline_due: float | None
+    """When the execution's time is over, on the boot-time clock."""
 
 
 def claim(
@@ -44,7 +56,23 @@ def claim(
     lease_seconds: float,
     now: Moment,
 ) -> Claim | None:
-    """Take the lease of an execution for a handler in this process, if it is free.
+    """Take the lease of an execution for a handler in this process, if it is free."""
+    won = take(db, execution_id, claimer, lease_seconds, now)
+    if won is not None:
+        delivered(db, won.lease, now)
+    return won
+
+
+def take(
+    db: Connection,
+    execution_id: str,
+    claimer: Claimer,
+    lease_seconds: float,
+    now: Moment,
+    *,
+    remote: bool = False,
+) -> Claim | None:
+    """Take the lease of an execution, for this process or for a ``remote`` agent.
 
     A lease that ran out, or whose owner has died, is free. ``None`` when another attempt holds it,
     when it is not due yet, or when there is nothing left to run. A claim too many ends the
@@ -75,19 +103,51 @@ def claim(
     ):
         executions.end(db, execution.n, ExecutionStatus.FAILED, now, reason=DISPATCH_EXHAUSTED)
         return None
+    if dispatch.status is DispatchStatus.IN_FLIGHT:
+        queue.leave_notice(db, execution.n)
     seconds = tables.agent_lease_seconds(db, execution.agent_id) or lease_seconds
-    tables.claim_dispatch(db, dispatch.n, claimer.owner.present(db), seconds, now.monotonic)
-    attempt = dispatch.attempt + 1
-    acked = json.dumps({"dispatch_id": dispatch.id, "attempt": attempt})
-    tables.append_events(
-        db,
-        execution.n,
-        tables.last_seq(db, execution.n),
-        [("dispatch.acked", None, acked)],
-        now.wall,
-    )
-    lease = LeaseKey(execution_id, dispatch.id, attempt)
-    return Claim(lease, seconds, tables.count_steps(db, execution.n), now.monotonic)
+    owner = REMOTE if remote else claimer.owner.present(db)
+    tables.claim_dispatch(db, dispatch.n, owner, seconds, now.monotonic)
+    lease = LeaseKey(execution_id, dispatch.id, dispatch.attempt + 1)
+    recorded = tables.count_steps(db, execution.n)
+    return Claim(lease, seconds, recorded, now.monotonic, execution.deadline_due)
+
+
+def delivered(db: Connection, lease: LeaseKey, now: Moment) -> None:
+    """The attempt has reached its agent. The lease stays as it is."""
+    at = fence.standing(db, lease, now)
+    if at.dispatch is None:
+        return
+    _tell(db, at, "dispatch.acked", lease, now)
+    if at.attempt == lease.attempt:
+        queue.delivered(db, at.dispatch)
+
+
+def undelivered(
+    db: Connection, lease: LeaseKey, *, counts: bool, random: float, now: Moment
+) -> None:
+    """The attempt could not be delivered: it is tried again after the back-off, or was the last.
+
+    ``counts``: whether its strike stands (design, Dispatches).
+    """
+    at = fence.standing(db, lease, now)
+    if at.status.terminal or not fence.holds(at, lease, renewing=True):
+        return
+    assert at.dispatch is not None
+    _tell(db, at, "dispatch.failed", lease, now)
+    strikes = at.strikes if counts else max(at.strikes - 1, 0)
+    dispatch = tables.open_dispatch(db, at.execution)
+    assert dispatch is not None
+    if exhausted(attempt=at.attempt, strikes=strikes, max_attempts=dispatch.max_attempts):
+        executions.end(db, at.execution, ExecutionStatus.FAILED, now, reason=DISPATCH_EXHAUSTED)
+        return
+    seconds = backoff_seconds(queue.failures(db, at.dispatch) + 1, random)
+    queue.undelivered(db, at.dispatch, strikes, *now.in_seconds(seconds))
+
+
+def _tell(db: Connection, at: Standing, kind: str, lease: LeaseKey, now: Moment) -> None:
+    detail = json.dumps({"dispatch_id": lease.dispatch_id, "attempt": lease.attempt})
+    tables.append_events(db, at.execution, at.last_seq, [(kind, None, detail)], now.wall)
 
 
 def renew(db: Connection, lease: LeaseKey, now: Moment) -> bool:
@@ -104,11 +164,15 @@ def renew(db: Connection, lease: LeaseKey, now: Moment) -> bool:
 
 def release(
     db: Connection, lease: LeaseKey, *, interrupted: bool, random: float, now: Moment
-) -> None:
-    """Give a lease back: due at once without its strike, or after the back-off with it."""
+) -> bool:
+    """Give a lease back: due at once without its strike, or after the back-off with it.
+
+    Whether the execution still lives. One that its deadline has ended just now stays so, therefore
+    this is an answer: an exception would undo it.
+    """
     at = fence.standing(db, lease, now)
     if at.status.terminal:
-        raise fence.terminal_error(lease.execution_id)
+        return False
     fence.pass_renew_fence(db, at, lease, now)
     assert at.dispatch is not None
     if interrupted:
@@ -118,3 +182,4 @@ def release(
         (due_at, due), status = now.in_seconds(0), DispatchStatus.PENDING
         strikes = max(at.strikes - 1, 0)
     tables.reschedule_dispatch(db, at.dispatch, status, strikes, due_at, due)
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +20,9 @@ from . import dispatches, executions
 from .agent_port import AgentPort
 from .dispatches import Claim, Claimer
 from .moment import Moment
-from .store import Connection, Store, tables
-from .store.rows import ExecutionRow
+from .reading import read_on_time
+from .store import Connection, Store, registry, tables
+from .store.rows import AgentRow, ExecutionRow
 from .views import event_view, execution_view, step_view
 
 __all__ = ["DEFAULT_PATH", "Kernel", "ended"]
@@ -113,16 +115,7 @@ class Kernel:
         return self._store().write(work, durable=durable)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
-        """Read after whatever is due has happened."""
-        now = Moment.of(self._clock)
-        if self._store().read(lambda db: tables.past_deadline(db, now.boottime)):
-            self._write(lambda db: self._expire(db, now))
-        return self._store().read(work)
-
-    @staticmethod
-    def _expire(db: Connection, now: Moment) -> None:
-        for execution_id in tables.past_deadline(db, now.boottime):
-            executions.expire(db, execution_id, now)
+        return read_on_time(self._store(), self._clock, work)
 
     # -- agents
 
@@ -136,7 +129,9 @@ class Kernel:
         kept = lease_timeout_seconds >= _SMALLEST_LEASE_OF_AN_AGENT
         seconds = lease_timeout_seconds if kept else 0.0
         now = self._clock.wall()
-        self._write(lambda db: tables.put_agent(db, agent_id, seconds, now))
+        self._write(
+            lambda db: registry.put_agent(db, AgentRow(agent_id, "", "", 0, seconds, None, now))
+        )
 
     def knows_agent(self, agent_id: str) -> bool:
         """Whether an agent of that name is registered."""
@@ -193,6 +188,8 @@ class Kernel:
         ``limit``: at most 200. ``cursor``: the ``next_cursor`` of the page before.
         """
         limit = min(limit, 200) if limit > 0 else 50
+        if cursor:
+            cursor = _checked_cursor(cursor)
         rows = self._read(lambda db: tables.executions(db, agent_id, status, cursor, limit + 1))
         more = rows[limit - 1].id if len(rows) > limit else None
         return ExecutionPage(
@@ -235,6 +232,7 @@ class Kernel:
 
     def cancel(self, execution_id: str) -> None:
         """End an execution; ``ConflictError`` when it has ended already (protocol.md 9.4)."""
+        self._read(lambda db: executions.get(db, execution_id))  # A deadline comes first.
         now = Moment.of(self._clock)
         self._write(
             lambda db: executions.cancel(db, execution_id, executions.CLIENT_CANCELLED, now)
@@ -276,7 +274,7 @@ class Kernel:
 
         def work(db: Connection) -> tuple[ExecutionRow, Claim | None]:
             if tables.agent_lease_seconds(db, agent_id) is None:
-                tables.put_agent(db, agent_id, 0, now.wall)
+                registry.put_agent(db, AgentRow(agent_id, "", "", 0, 0, None, now.wall))
             row = create(db)
             return row, claim(row.id, db)
 
@@ -332,7 +330,9 @@ class _Claiming:
     def __call__(self, execution_id: str, db: Connection) -> Claim | None:
         claim = dispatches.claim(db, execution_id, self._claimer, self._lease_seconds, self._now)
         if claim is not None:
-            self._store.attempts.start(claim.lease, claim.recorded, self._claimer.thread)
+            self._store.attempts.start(
+                claim.lease, claim.recorded, self._claimer.thread, claim.deadline_due
+            )
             self._begun.add(claim.lease)
         return claim
 
@@ -346,12 +346,27 @@ class _Claiming:
             raise
 
 
-def _check_key(key: str) -> None:
-    if not key.strip() or "\0" in key or len(key.encode(errors="replace")) > _LONGEST_KEY_BYTES:
+def _checked_cursor(cursor: str) -> str:
+    try:
+        return str(uuid.UUID(cursor))
+    except ValueError:
         raise api_error(
             "validation_error",
-            "validation error: idempotency_key must have 1 to 256 bytes, not all blank and"
-            " without NUL",
+            f"validation error: cursor must be the id of an execution, not {cursor!r}",
+            400,
+        ) from None
+
+
+def _check_key(key: str) -> None:
+    try:
+        length = len(key.encode())
+    except UnicodeEncodeError:  # A lone surrogate.
+        length = 0
+    if not key.strip() or "\0" in key or not 0 < length <= _LONGEST_KEY_BYTES:
+        raise api_error(
+            "validation_error",
+            "validation error: idempotency_key must have 1 to 256 bytes of UTF-8, not all"
+            " blank and without NUL",
             400,
         )
 

@@ -8,7 +8,7 @@ from ..errors import api_error
 from ..types import ExecutionStatus, StepStatus
 from .lifecycle import live_execution
 from .moment import Moment
-from .store import Connection, tables
+from .store import Connection, calls, queue, tables
 from .store.rows import ExecutionRow
 
 __all__ = ["cancel", "create", "end", "expire", "get"]
@@ -40,7 +40,11 @@ def create(
     if tables.agent_lease_seconds(db, agent_id) is None:
         raise api_error("not_found", f"not found: agent {agent_id!r} is not registered", 404)
     if key is not None and (known := tables.execution_by_key(db, agent_id, key)):
-        return known
+        due = known.deadline_due
+        if due is None or due > now.boottime or not live_execution(known.status):
+            return known
+        expire(db, known.id, now)
+        return get(db, known.id)
     deadline = (None, None) if deadline_seconds is None else now.in_seconds(deadline_seconds)
     n = tables.insert_execution(
         db,
@@ -53,7 +57,7 @@ def create(
         deadline_due=deadline[1],
     )
     timed = None if deadline[0] is None else json.dumps({"deadline_at": deadline[0]})
-    tables.insert_dispatch(db, dispatch_id, n, max_attempts, now.wall, now.boottime)
+    tables.insert_dispatch(db, dispatch_id, n, agent_id, max_attempts, now.wall, now.boottime)
     tables.append_events(
         db,
         n,
@@ -83,6 +87,7 @@ def end(
         db, n, tables.last_seq(db, n), [(f"execution.{status}", None, None)], now.wall
     )
     tables.retire_dispatches(db, n)
+    calls.forget(db, n)
 
 
 def cancel(db: Connection, execution_id: str, reason: str, now: Moment) -> None:
@@ -92,6 +97,7 @@ def cancel(db: Connection, execution_id: str, reason: str, now: Moment) -> None:
         raise api_error(
             "conflict", f"conflict: execution {execution_id} is already {row.status}", 409
         )
+    queue.leave_notice(db, row.n)
     end(db, row.n, ExecutionStatus.CANCELLED, now, reason=reason)
     error = json.dumps({"reason": "execution_cancelled"})
     cut_down = tables.executing_steps(db, row.n)

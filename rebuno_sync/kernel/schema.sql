@@ -8,9 +8,13 @@ CREATE TABLE meta (
 ) WITHOUT ROWID;
 
 CREATE TABLE agents (
-  id            TEXT PRIMARY KEY,
-  lease_seconds REAL NOT NULL DEFAULT 0,   -- 0: the kernel's default
-  registered_at INTEGER NOT NULL
+  id                TEXT PRIMARY KEY,
+  webhook_url       TEXT NOT NULL DEFAULT '',    -- empty: only processes that host it claim
+  secret            TEXT NOT NULL DEFAULT '',
+  accepts_body_form INTEGER NOT NULL DEFAULT 0,  -- of signatures (protocol.md 1.4)
+  lease_seconds     REAL NOT NULL DEFAULT 0,     -- 0: the kernel's default
+  metadata          TEXT,
+  registered_at     INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE executions (
@@ -69,17 +73,50 @@ CREATE TABLE dispatches (
   n             INTEGER PRIMARY KEY,
   id            TEXT NOT NULL UNIQUE,
   execution     INTEGER NOT NULL REFERENCES executions (n),
+  agent_id      TEXT NOT NULL,
   status        TEXT NOT NULL,
   attempt       INTEGER NOT NULL,
   strikes       INTEGER NOT NULL,
   max_attempts  INTEGER NOT NULL,
   due_at        INTEGER NOT NULL,
   due           REAL NOT NULL,
-  owner         TEXT,                      -- nonce of the process that holds the lease
+  owner         TEXT,                      -- nonce of the process that holds the lease, or 'remote'
   lease_seconds REAL NOT NULL DEFAULT 0,
-  renewed       REAL NOT NULL DEFAULT 0
+  renewed       REAL NOT NULL DEFAULT 0,
+  failures      INTEGER NOT NULL DEFAULT 0,  -- deliveries that failed in a row
+  wants_notice  INTEGER NOT NULL DEFAULT 0   -- this attempt knows `cancel-notice` (protocol.md 17)
 );
 CREATE INDEX dispatches_by_execution ON dispatches (execution);
+CREATE INDEX dispatches_due ON dispatches (agent_id, due) WHERE status IN ('pending', 'failed');
+CREATE INDEX dispatches_in_flight ON dispatches (agent_id) WHERE status = 'in_flight';
+
+-- Of a lease held by an agent elsewhere, whose requests may reach any process: the next occurrence of
+-- each call (protocol.md 6.3). Each claim of the dispatch clears both tables.
+CREATE TABLE occurrences (
+  dispatch INTEGER NOT NULL REFERENCES dispatches (n),
+  call     BLOB NOT NULL,                  -- the step id of its occurrence 0
+  next     INTEGER NOT NULL,
+  PRIMARY KEY (dispatch, call)
+) WITHOUT ROWID;
+
+-- What was answered under a request id (protocol.md 17).
+CREATE TABLE requests (
+  dispatch   INTEGER NOT NULL REFERENCES dispatches (n),
+  request_id BLOB NOT NULL,
+  content    BLOB NOT NULL,                -- hash of what was asked
+  answers    TEXT NOT NULL,
+  PRIMARY KEY (dispatch, request_id)
+) WITHOUT ROWID;
+
+-- Leases that are over and whose agents are still to be told; taken by whoever delivers.
+CREATE TABLE notices (
+  n             INTEGER PRIMARY KEY,
+  agent_id      TEXT NOT NULL,
+  execution_id  TEXT NOT NULL,
+  dispatch_id   TEXT NOT NULL,
+  attempt       INTEGER NOT NULL,
+  lease_seconds REAL NOT NULL
+);
 
 CREATE TABLE owners (
   nonce TEXT PRIMARY KEY,

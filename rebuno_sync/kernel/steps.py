@@ -14,7 +14,20 @@ from .policy import INDETERMINATE_RETRY, PERMISSIVE, Verdict
 from .store import Connection, tables
 from .store.rows import Standing, StepRow
 
-__all__ = ["Call", "look_up", "settle", "settled_ahead", "submit"]
+__all__ = [
+    "TERMINAL",
+    "Call",
+    "consumes_place",
+    "decide",
+    "look_up",
+    "recorded",
+    "settle",
+    "settle_found",
+    "settled_already",
+    "settled_ahead",
+    "step_of",
+    "submit",
+]
 
 INDETERMINATE = json.dumps(
     {
@@ -24,7 +37,17 @@ INDETERMINATE = json.dumps(
     }
 )
 
-_TERMINAL = StepDecision(DecisionKind.EXECUTION_TERMINAL)
+TERMINAL = StepDecision(DecisionKind.EXECUTION_TERMINAL)
+
+
+_CONSUMES_PLACE = frozenset(
+    {DecisionKind.PROCEED, DecisionKind.REPLAY, DecisionKind.DENIED, DecisionKind.BLOCKED}
+)
+
+
+def consumes_place(decision: StepDecision) -> bool:
+    """Whether a decision uses up its call's occurrence (protocol.md 6.3)."""
+    return bool(decision.step_id) and decision.decision in _CONSUMES_PLACE
 
 
 class Call(NamedTuple):
@@ -42,17 +65,18 @@ def look_up(db: Connection, lease: LeaseKey, step_id: str) -> StepDecision | Non
     A settled step never changes, and the fence is read with it, so this needs no lock.
     """
     found = tables.settled_step(db, lease, step_id)
-    return None if found is None else _recorded(*found)
+    return None if found is None else recorded(*found)
 
 
 def settled_ahead(db: Connection, lease: LeaseKey) -> dict[str, StepDecision]:
     """The decisions on all settled steps whose record is small, read at once for a replay."""
-    return {found[0]: _recorded(*found) for found in tables.small_settled_steps(db, lease)}
+    return {found[0]: recorded(*found) for found in tables.small_settled_steps(db, lease)}
 
 
-def _recorded(
+def recorded(
     step_id: str, status: StepStatus, result: str | None, error: str | None, rule_id: str
 ) -> StepDecision:
+    """The answer to a submit that meets a settled step."""
     if status is StepStatus.DENIED:
         reason = json.loads(error or "{}").get("reason") or "policy_denied"
         return StepDecision(DecisionKind.DENIED, step_id, reason=reason, rule_id=rule_id)
@@ -63,8 +87,13 @@ def submit(db: Connection, lease: LeaseKey, call: Call, now: Moment) -> StepDeci
     """Decide on an effect before it runs, and record the decision (protocol.md 7.2)."""
     at = fence.standing(db, lease, now)
     if at.status.terminal:
-        return _TERMINAL
+        return TERMINAL
     fence.pass_renew_fence(db, at, lease, now)
+    return decide(db, at, call, now)
+
+
+def decide(db: Connection, at: Standing, call: Call, now: Moment) -> StepDecision:
+    """What a submit that has passed the fence is answered; recorded."""
     row = tables.step(db, at.execution, call.step_id)
     if row is not None:
         return _meet(db, at, row, call, now)
@@ -129,7 +158,7 @@ def _meet(db: Connection, at: Standing, row: StepRow, call: Call, now: Moment) -
     at_most_once = call.proposal.idempotency == Idempotency.AT_MOST_ONCE
     match existing_step(row.status, at_most_once=at_most_once):
         case ExistingStep.REPLAY | ExistingStep.DENIED:
-            return _recorded(row.step_id, row.status, row.result, row.error, row.rule_id)
+            return recorded(row.step_id, row.status, row.result, row.error, row.rule_id)
         case ExistingStep.INDETERMINATE:
             tables.settle_step(db, row.n, StepStatus.FAILED, now.wall, error=INDETERMINATE)
             _append(db, at, "step.failed", row.n, now)
@@ -156,17 +185,32 @@ def settle(
 ) -> StepDecision:
     """Record an outcome: ``result``, or ``error`` when that is given (protocol.md 8.1, 8.2)."""
     at = fence.standing(db, lease, now)
+    row = step_of(db, at, lease.execution_id, step_id)
+    return settle_found(db, at, lease, row, now, result=result, error=error)
+
+
+def step_of(db: Connection, at: Standing, execution_id: str, step_id: str) -> StepRow:
     row = tables.step(db, at.execution, step_id)
     if row is None:
-        raise fence.not_found("step", f"{step_id} of execution {lease.execution_id}")
+        raise fence.not_found("step", f"{step_id} of execution {execution_id}")
+    return row
+
+
+def settle_found(
+    db: Connection,
+    at: Standing,
+    lease: LeaseKey,
+    row: StepRow,
+    now: Moment,
+    *,
+    result: str | None = None,
+    error: str | None = None,
+) -> StepDecision:
+    """As ``settle``, for a step that was looked up."""
     if at.status.terminal:
-        return _TERMINAL
+        return TERMINAL
     if row.status.terminal:
-        return StepDecision(
-            DecisionKind.REPLAY,
-            result_json=row.result if error is None else None,
-            error_json=row.error if error is not None else None,
-        )
+        return settled_already(row, failing=error is not None)
     if not accepts_outcome(row.status):
         raise api_error(
             "conflict", f"conflict: cannot record outcome for step in status {row.status}", 409
@@ -177,6 +221,15 @@ def settle(
     _append(db, at, f"step.{status}", row.n, now)
     _settled_something_new(db, at)
     return StepDecision(DecisionKind.RECORDED)
+
+
+def settled_already(row: StepRow, *, failing: bool) -> StepDecision:
+    """The answer to a second outcome: what was recorded, of the sort that was sent."""
+    return StepDecision(
+        DecisionKind.REPLAY,
+        result_json=None if failing else row.result,
+        error_json=row.error if failing else None,
+    )
 
 
 def _append(db: Connection, at: Standing, kind: str, step: int, now: Moment) -> None:

@@ -7,10 +7,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..types import Event, Execution, Step
-from .store.rows import ExecutionRow, StepRow
+from ..types import Agent, Event, Execution, Step
+from .store.rows import AgentRow, ExecutionRow, StepRow
 
-__all__ = ["event_view", "execution_view", "step_view"]
+__all__ = [
+    "agent_view",
+    "dispatch_status",
+    "event_view",
+    "execution_status",
+    "execution_view",
+    "step_view",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,6 +46,16 @@ def execution_view(row: ExecutionRow) -> Execution:
         failure_reason=row.failure_reason,
         deadline_at=_optional_time(row.deadline_at),
         idempotency_key=row.idempotency_key,
+    )
+
+
+def agent_view(row: AgentRow) -> Agent:
+    return Agent.model_construct(
+        id=row.id,
+        webhook_url=row.webhook_url,
+        registered_at=_time(row.registered_at),
+        lease_timeout_seconds=row.lease_seconds,
+        metadata=_json(row.metadata),
     )
 
 
@@ -74,12 +91,22 @@ def _step_payload(kind: str, row: tuple[Any, ...], detail: _Payload) -> _Payload
 _STATUS_OF = {"execution.created": "pending", "execution.started": "running"}
 
 
+def execution_status(kind: str) -> str:
+    """The status that an event of an execution names."""
+    return _STATUS_OF.get(kind, kind.partition(".")[2])
+
+
+def dispatch_status(kind: str) -> str:
+    """The status that an event of a dispatch names."""
+    word = kind.partition(".")[2]
+    return {"queued": "pending", "discarded": "exhausted"}.get(word, word)
+
+
 def _execution_payload(
     execution_id: str, kind: str, row: tuple[Any, ...], detail: _Payload
 ) -> _Payload:
     _, _, _, _, output, reason, *_ = row
-    status = _STATUS_OF.get(kind, kind.partition(".")[2])
-    payload: _Payload = {"execution_id": execution_id, "status": status}
+    payload: _Payload = {"execution_id": execution_id, "status": execution_status(kind)}
     if kind == "execution.completed" and output is not None:
         payload["output"] = _json(output)
     if kind in ("execution.failed", "execution.cancelled") and reason:
@@ -90,12 +117,10 @@ def _execution_payload(
 
 
 def _dispatch_payload(execution_id: str, kind: str, detail: _Payload) -> _Payload:
-    word = kind.partition(".")[2]
-    status = {"queued": "pending", "discarded": "exhausted"}.get(word, word)
     return {
         "dispatch_id": detail["dispatch_id"],
         "execution_id": execution_id,
-        "status": status,
+        "status": dispatch_status(kind),
         "attempt": detail["attempt"],
     }
 

@@ -76,7 +76,9 @@ class Deployment(Protocol):
         """Let time pass until whatever is retried is due."""
 
     def retire(self, lease: LeaseKey) -> None:
-        """Have the kernel retire the lease's dispatch while the execution lives (protocol.md 5.5)."""
+        """Have the kernel retire the lease's dispatch while the execution lives
+        (protocol.md 5.5).
+        """
 
     def close(self) -> None: ...
 

@@ -9,7 +9,9 @@ from .scenarios import scenario
 
 @scenario("events")
 def test_a_plain_run_has_the_plain_log(on: Deployment) -> None:
-    """Created, started, queued, acked, four events for each step, completed: with these payloads."""
+    """Created, started, queued, acked, four events for each step, completed: with these
+    payloads.
+    """
     lease = start(on)
     won = perform(on, lease, call("won", {"a": 1}), 1).step_id
     lost = on.agent.submit(lease, call("lost", kind="local")).step_id

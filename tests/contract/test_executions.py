@@ -47,7 +47,9 @@ def test_an_execution_needs_a_registered_agent(on: Deployment) -> None:
 
 @scenario("B22")
 def test_completing_ends_an_execution(on: Deployment) -> None:
-    """Completion records the output, retires the lease and is the last event; nothing is due any more."""
+    """Completion records the output, retires the lease and is the last event; nothing is due any
+    more.
+    """
     lease = start(on)
     perform(on, lease, call())
     on.agent.complete(lease, '{"answer": 42}')
@@ -152,7 +154,9 @@ def test_cancelling_cuts_down_executing_steps(on: Deployment) -> None:
 
 @scenario("B25")
 def test_outcomes_after_a_cancel_change_nothing(on: Deployment) -> None:
-    """Completing or failing a step of a cancelled execution is answered `execution_terminal`, without an event."""
+    """Completing or failing a step of a cancelled execution is answered `execution_terminal`,
+    without an event.
+    """
     lease = start(on)
     step_id = on.agent.submit(lease, call()).step_id
     on.operator.cancel(lease.execution_id)

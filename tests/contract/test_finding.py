@@ -22,7 +22,9 @@ from .scenarios import scenario
 
 @scenario("idempotency keys")
 def test_a_key_is_used_once(on: Deployment) -> None:
-    """A second create with the key finds the first execution, whatever else it says, and adds no event."""
+    """A second create with the key finds the first execution, whatever else it says, and adds no
+    event.
+    """
     first = on.operator.create(AGENT, {"n": 1}, idempotency_key="order-7")
     before = kinds(on, first.id)
     again = on.operator.create(AGENT, {"n": 2}, idempotency_key="order-7")
@@ -77,7 +79,9 @@ def test_any_other_text_is_a_key(on: Deployment, key: str) -> None:
 
 @scenario("idempotency keys")
 def test_threads_that_race_for_a_key_get_one_execution(on: Deployment) -> None:
-    """Eight creates at once with the same key, twenty times: one execution each time, which all get."""
+    """Eight creates at once with the same key, twenty times: one execution each time, which all
+    get.
+    """
     with ThreadPoolExecutor(8) as pool:
         for number in range(20):
             gate = threading.Barrier(8)
@@ -181,7 +185,9 @@ def test_waiting_ends_with_the_execution(on: Deployment) -> None:
 
 
 def test_waiting_raises_a_failure(on: Deployment) -> None:
-    """A failed execution raises `ExecutionFailed`, a cancelled one `ExecutionCancelled`, with id and reason."""
+    """A failed execution raises `ExecutionFailed`, a cancelled one `ExecutionCancelled`, with id
+    and reason.
+    """
     failed, cancelled = start(on), start(on)
     on.agent.fail(failed, "agent_error: ValueError: no")
     on.operator.cancel(cancelled.execution_id)

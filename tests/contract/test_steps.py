@@ -95,7 +95,9 @@ def test_each_attempt_meets_identical_calls_in_the_same_order(on: Deployment) ->
 
 @scenario("occurrences")
 def test_occurrences_are_counted_for_each_call_alone(on: Deployment) -> None:
-    """Another kind, target or args begins at 0; the order of keys does not make other args, a number's spelling does."""
+    """Another kind, target or args begins at 0; the order of keys does not make other args, a
+    number's spelling does.
+    """
     lease = start(on)
     proposals = [
         Proposal("tool_call", "t", '{"a": 1, "b": 2}'),
@@ -130,8 +132,9 @@ def test_a_denial_uses_up_an_occurrence(on: Deployment) -> None:
 def test_what_records_nothing_uses_up_no_occurrence(on: Deployment) -> None:
     """A submit that ends in an error leaves the place of its call free."""
     lease = start(on)
-    for bad in ("{", "", "[1,]", "nan", '"\x01"'):
-        assert code_of(lambda: on.agent.submit(lease, Proposal("tool_call", "t", bad)))
+    for bad in ("{", "[1,]", "nan", '"\x01"'):
+        proposal = Proposal("tool_call", "search", bad)
+        assert code_of(lambda p=proposal: on.agent.submit(lease, p)) == "validation_error"
     stranger = lease._replace(attempt=2)
     assert code_of(lambda: on.agent.submit(stranger, call())) == "lease_superseded"
     on.agent.submit(lease, call())
@@ -148,6 +151,16 @@ def test_args_that_are_not_json_are_refused(on: Deployment) -> None:
     assert on.operator.list_steps(lease.execution_id) == []
 
 
+def test_args_that_are_absent_are_null(on: Deployment) -> None:
+    """A submit without args is the same call as one whose args are null (protocol.md 6.1)."""
+    lease = start(on)
+    absent = on.agent.submit(lease, Proposal("tool_call", "t", "")).step_id
+    null = on.agent.submit(lease, Proposal("tool_call", "t", "null")).step_id
+    steps = [on.operator.get_step(lease.execution_id, step_id) for step_id in (absent, null)]
+    assert [(step.occurrence, step.args) for step in steps] == [(0, None), (1, None)]
+    assert steps[0].args_hash == steps[1].args_hash
+
+
 def test_an_open_step_proceeds_again(on: Deployment) -> None:
     """A safe_to_retry step that was cut down runs again, as the same step and without an event."""
     lease = start(on)
@@ -162,7 +175,9 @@ def test_an_open_step_proceeds_again(on: Deployment) -> None:
 @scenario("B12")
 @scenario("B28")
 def test_an_orphan_that_must_not_run_twice_is_indeterminate(on: Deployment) -> None:
-    """An at_most_once step that was cut down fails as indeterminate, with the text that says what to do."""
+    """An at_most_once step that was cut down fails as indeterminate, with the text that says what
+    to do.
+    """
     lease = start(on)
     orphan = on.agent.submit(lease, once())
     later = next_attempt(on, lease)
@@ -184,7 +199,9 @@ def test_an_orphan_that_must_not_run_twice_is_indeterminate(on: Deployment) -> N
 
 @scenario("B28")
 def test_an_unknown_outcome_is_not_answered_by_trying_again(on: Deployment) -> None:
-    """After an indeterminate end the same call is denied, other args proceed, and it is so for later attempts."""
+    """After an indeterminate end the same call is denied, other args proceed, and it is so for
+    later attempts.
+    """
     lease = start(on)
     on.agent.submit(lease, once("charge", 5))
     lease = next_attempt(on, lease)
@@ -229,7 +246,9 @@ def test_only_the_same_at_most_once_call_is_refused(on: Deployment) -> None:
 
 
 def test_an_agent_may_say_that_an_outcome_is_unknown(on: Deployment) -> None:
-    """A failure whose error says `indeterminate` counts like one of the kernel's (protocol.md 8.2)."""
+    """A failure whose error says `indeterminate` counts like one of the kernel's
+    (protocol.md 8.2).
+    """
     lease = start(on)
     step_id = on.agent.submit(lease, once()).step_id
     on.agent.fail_step(lease, step_id, '{"reason": "indeterminate"}')
@@ -247,7 +266,9 @@ def test_other_errors_do_not_refuse_the_next_call(on: Deployment, error: str) ->
 
 
 def test_idempotency_is_judged_by_the_present_request(on: Deployment) -> None:
-    """A re-run that declares safe_to_retry proceeds on an open at_most_once step (protocol.md 15.10)."""
+    """A re-run that declares safe_to_retry proceeds on an open at_most_once step (protocol.md
+    15.10).
+    """
     lease = start(on)
     first = on.agent.submit(lease, once("charge"))
     later = next_attempt(on, lease)
@@ -283,7 +304,9 @@ def test_an_outcome_of_the_other_sort_is_discarded(on: Deployment) -> None:
 
 
 def test_a_settled_step_answers_a_superseded_attempt(on: Deployment) -> None:
-    """Recorded already comes before the fence: an old attempt that repeats its outcome learns that it counts."""
+    """Recorded already comes before the fence: an old attempt that repeats its outcome learns that
+    it counts.
+    """
     lease = start(on)
     step_id = perform(on, lease, call(), "kept").step_id
     next_attempt(on, lease)

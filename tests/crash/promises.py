@@ -1,4 +1,5 @@
-"""The promises of each class of effect, checked each time that a process has died, and at the end."""
+"""The promises of each class of effect, checked each time that a process has died, and at the
+end."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def label_of(step: Step) -> str:
 
 
 class Promises:
-    """Watches one execution, whose effects take a ``label`` and leave a line under it in ``log``."""
+    """Watches one execution, whose effects take a ``label`` and leave a line under it in
+    ``log``."""
 
     def __init__(self, db: Path, log: EffectLog, agent: str, key: str) -> None:
         self.db = db
@@ -71,8 +73,8 @@ class Promises:
     def at_the_end(self, labels: set[str]) -> dict[str, str]:
         """Assert what holds once the execution has completed; its output.
 
-        ``labels``: every effect of the handler. The output is a report by label: the token of the run
-        whose result counts, or the reason or type of the error that the handler saw.
+        ``labels``: every effect of the handler. The output is a report by label: the token of the
+        run whose result counts, or the reason or type of the error that the handler saw.
         """
         with Kernel(self.db) as kernel:
             execution = kernel.find(self._agent, self._key)

@@ -1,8 +1,18 @@
 """The kernel's file: the only modules that know SQLite and SQL."""
 
-from . import rows, tables
+from . import calls, queue, registry, rows, tables
 from .database import Connection, Database
 from .owners import Owner
 from .store import Store
 
-__all__ = ["Connection", "Database", "Owner", "Store", "rows", "tables"]
+__all__ = [
+    "Connection",
+    "Database",
+    "Owner",
+    "Store",
+    "calls",
+    "queue",
+    "registry",
+    "rows",
+    "tables",
+]

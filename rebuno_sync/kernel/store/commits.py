@@ -14,8 +14,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from ...errors import StorageError
 from .database import PATIENCE_SECONDS, Database, storage_error
 
 __all__ = ["SharedCommits"]
@@ -29,7 +31,10 @@ _LARGEST_BATCH = 64
 class _Ticket(Generic[T]):
     """One waiting write."""
 
-    __slots__ = ("durable", "error", "patience", "result", "settled", "taken", "turn", "work")
+    __slots__ = (
+        *("durable", "error", "patience", "result", "settled", "taken", "turn"),
+        *("withdrawn", "work"),
+    )
 
     result: T
 
@@ -40,6 +45,7 @@ class _Ticket(Generic[T]):
         self.error: BaseException | None = None
         self.taken = False
         self.settled = False
+        self.withdrawn = False
         # Released once: when the ticket is settled, or when it is its turn to lead.
         self.turn = threading.Lock()
         self.turn.acquire()
@@ -76,10 +82,24 @@ class SharedCommits:
     # -- waiting
 
     def _wait_or_lead(self, ticket: _Ticket[object]) -> None:
-        if not self._join(ticket):
+        if not self._join(ticket) and not ticket.turn.acquire(timeout=ticket.patience):
+            if self._leave(ticket):
+                ticket.error = StorageError(
+                    f"the kernel's file {self._database.path}: other writes have waited for it for"
+                    f" {ticket.patience:.0f} seconds; is a process that holds it stopped?"
+                )
+                return
             ticket.turn.acquire()
         if not ticket.settled:
             self._lead()
+
+    def _leave(self, ticket: _Ticket[object]) -> bool:
+        """Take a ticket out of the queue whose patience is over, unless its commit is under way."""
+        with self._guard:
+            if ticket.taken or ticket.settled or ticket is self._leader:
+                return False
+            self._queue.remove(ticket)
+            return True
 
     def _wait_interruptibly(self, ticket: _Ticket[object]) -> None:
         if self._stand_in is None:
@@ -88,11 +108,7 @@ class SharedCommits:
         try:
             done.acquire()
         except BaseException:
-            with self._guard:
-                if ticket in self._queue and not ticket.taken and self._leader is not ticket:
-                    self._queue.remove(ticket)
-                    ticket.settled = True
-                    ticket.turn.release()
+            ticket.withdrawn = True  # And no more than that: the next interrupt may strike here.
             done.acquire()
             raise
 
@@ -134,11 +150,10 @@ class SharedCommits:
     def _commit(self, batch: list[_Ticket[object]]) -> None:
         database = self._database
         database.rollback()
+        batch = self._begin(batch)
+        if not batch:
+            return
         try:
-            database.begin(
-                max(ticket.patience for ticket in batch),
-                durable=any(ticket.durable for ticket in batch),
-            )
             wrote = self._run_members(batch)
         except sqlite3.Error as error:
             database.rollback()
@@ -166,6 +181,29 @@ class SharedCommits:
         self._settle(batch)
         database.committed()
 
+    def _begin(self, batch: list[_Ticket[object]]) -> list[_Ticket[object]]:
+        """Open the transaction; the members that had the patience to wait for it.
+
+        When the leader itself has not, the others stay in the queue for the next one.
+        """
+        waited = 0.0
+        while batch:
+            patience = min(ticket.patience for ticket in batch)
+            try:
+                self._database.begin(
+                    patience - waited, durable=any(ticket.durable for ticket in batch)
+                )
+                return batch
+            except sqlite3.Error as error:
+                waited = patience
+                given_up = [ticket for ticket in batch if ticket.patience <= waited]
+                for ticket in given_up:
+                    ticket.error = storage_error(self._database.path, error)
+                leading = self._leader not in given_up
+                self._settle(given_up)
+                batch = [ticket for ticket in batch if not ticket.settled] if leading else []
+        return []
+
     def _run_members(self, batch: list[_Ticket[object]]) -> bool:
         """Run each member; whether there is anything to commit."""
         if len(batch) == 1:
@@ -182,6 +220,8 @@ class SharedCommits:
         return wrote
 
     def _run_member(self, ticket: _Ticket[object]) -> bool:
+        if ticket.withdrawn:
+            return False
         try:
             ticket.result = ticket.work(self._database.writer)
         except sqlite3.Error:
@@ -202,30 +242,27 @@ class SharedCommits:
 
 
 class _StandIn:
-    """A thread that takes a ticket through the queue for the main thread."""
+    """A thread that takes tickets through the queue for the main thread, in order.
+
+    An interrupt may leave a ticket with it, which nobody waits for: the order then sees to it that
+    the main thread's next write finds that one decided.
+    """
 
     def __init__(self, take_through: Callable[[_Ticket[object]], None]) -> None:
         self._take_through = take_through
-        self._ticket: _Ticket[object] | None = None
-        self._wanted = threading.Lock()
-        self._wanted.acquire()
-        self._done = threading.Lock()
+        self._handed: SimpleQueue[tuple[_Ticket[object], threading.Lock]] = SimpleQueue()
         threading.Thread(target=self._loop, name="rebuno-commits", daemon=True).start()
 
     def hand_over(self, ticket: _Ticket[object]) -> threading.Lock:
         """Start on ``ticket``; the lock that is returned can be acquired when it is settled."""
         done = threading.Lock()
         done.acquire()
-        self._ticket, self._done = ticket, done
-        self._wanted.release()
+        self._handed.put((ticket, done))
         return done
 
     def _loop(self) -> None:
         while True:
-            self._wanted.acquire()
-            ticket, done = self._ticket, self._done
-            assert ticket is not None
-            self._ticket = None
+            ticket, done = self._handed.get()
             try:
                 self._take_through(ticket)
             finally:

@@ -35,6 +35,9 @@ PATIENCE_SECONDS = 60.0
 
 CHECKPOINT_EVERY_COMMITS = 1000
 
+LONG_LOG_BYTES = 16 * 2**20
+"""A longer log is checkpointed whoever wrote it, and cut to this when it starts anew."""
+
 POLL_SECONDS = 0.02
 """How often a waiting thread asks whether another process has written."""
 
@@ -54,11 +57,15 @@ class Database:
         self._writer: sqlite3.Connection | None = None
         self._durable = True
         self._watch: sqlite3.Connection | None = None
-        self._changed = threading.Condition()
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
         self._polling = False
+        self._ended = threading.Event()
         self._version: int | None = None
         self._generation = 0
         self._commits_since_checkpoint = 0
+        self._log = path.with_name(path.name + "-wal")
+        self._log_bytes_checkpointed = 0
         try:
             with self.writing(PATIENCE_SECONDS), storage_errors(path):
                 self._create_file()
@@ -81,6 +88,8 @@ class Database:
             raise StorageError(f"cannot create {self.path}: {error.strerror}") from error
 
     def _connect(self, busy_seconds: float) -> sqlite3.Connection:
+        if self._ended.is_set():
+            raise StorageError(f"the kernel's file {self.path} was closed meanwhile")
         connection = sqlite3.connect(
             self.path,
             timeout=busy_seconds,
@@ -88,9 +97,14 @@ class Database:
             check_same_thread=False,
             cached_statements=256,
         )
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA cache_size = -8000")
+        try:
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute(f"PRAGMA journal_size_limit = {LONG_LOG_BYTES}")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA cache_size = -2000")
+        except BaseException:  # the file may be no database
+            connection.close()
+            raise
         return connection
 
     def _prepare(self, db: sqlite3.Connection) -> None:
@@ -120,7 +134,7 @@ class Database:
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            db.execute("COMMIT")
+            self.commit()
 
     # -- writing
 
@@ -129,7 +143,7 @@ class Database:
         """Hold the write lock among our processes; ``StorageError`` after ``patience`` seconds."""
         self.lock.take_within(WRITE, patience, self._monotonic)
         try:
-            with GATE:
+            with GATE.inside():
                 yield
         finally:
             self.lock.drop(WRITE)
@@ -181,23 +195,38 @@ class Database:
 
     def committed(self) -> None:
         """After each commit, still under the write lock: wake waiters, keep the log short."""
-        with self._changed:
+        with self._guard:
             self._generation += 1
             self._changed.notify_all()
         self._commits_since_checkpoint += 1
-        if self._commits_since_checkpoint >= CHECKPOINT_EVERY_COMMITS:
+        if self._commits_since_checkpoint >= CHECKPOINT_EVERY_COMMITS or self._log_has_grown():
             self._commits_since_checkpoint = 0
             # Under the write lock and right after a commit of our own the log cannot be empty:
             # SQLite before 3.51.3 can corrupt a log whose reset meets a starting checkpoint.
             with suppress(sqlite3.Error):  # What it could not do now, the next one does.
                 self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
+    def _log_has_grown(self) -> bool:
+        """Whether the log is long, and longer than at the last checkpoint by a good deal.
+
+        Its size counts the commits of all processes, those that ended soon after they began too.
+        A reader of an old snapshot keeps it from starting anew, so not each commit tries.
+        """
+        with suppress(OSError):
+            size = self._log.stat().st_size
+            if size <= LONG_LOG_BYTES:
+                self._log_bytes_checkpointed = 0
+            elif size >= self._log_bytes_checkpointed + LONG_LOG_BYTES // 4:
+                self._log_bytes_checkpointed = size
+                return True
+        return False
+
     # -- reading
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection for one read at a time, from a pool."""
-        with GATE, storage_errors(self.path):
+        with GATE.inside(), storage_errors(self.path):
             try:
                 connection = self._pool.pop()
             except IndexError:
@@ -210,6 +239,8 @@ class Database:
                 connection.close()
                 raise
             self._pool.append(connection)
+            if self._ended.is_set():
+                self.close_connections()
 
     # -- waiting
 
@@ -224,8 +255,8 @@ class Database:
         Commits of this process wake at once; for those of others one waiting thread polls. May
         return early.
         """
-        with self._changed:
-            if self._generation != seen:
+        with self._guard:
+            if self._generation != seen or self._ended.is_set():
                 return
             if self._polling:
                 self._changed.wait(timeout)
@@ -235,16 +266,20 @@ class Database:
         try:
             self._look_for_change()
         finally:
-            with self._changed:
+            with self._guard:
                 self._polling = False
                 self._changed.notify()  # Another waiter polls next.
+                if self._ended.is_set():
+                    self._close_watch()
 
     def _look_for_change(self) -> None:
-        with GATE, storage_errors(self.path):
+        with GATE.inside(), storage_errors(self.path):
+            if self._ended.is_set():
+                return
             if self._watch is None:
                 self._watch, self._version = self._connect(PATIENCE_SECONDS), None
             (version,) = self._watch.execute("PRAGMA data_version").fetchall()[0]
-        with self._changed:
+        with self._guard:
             if version != self._version:
                 self._version = version
                 self._generation += 1
@@ -254,16 +289,27 @@ class Database:
 
     def close_connections(self) -> None:
         """Close every connection; new ones are opened on the next use."""
-        connections = [*self._pool, self._watch, self._writer]
-        self._pool.clear()
-        self._watch = self._writer = None
-        for connection in connections:
-            if connection is not None:
-                connection.close()
+        pool, self._pool = self._pool, []
+        writer, self._writer = self._writer, None
+        for connection in pool:
+            connection.close()
+        if writer is not None:
+            writer.close()
+        with self._guard:
+            if not (self._ended.is_set() and self._polling):  # Else whoever polls closes it.
+                self._close_watch()
+
+    def _close_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
 
     def close(self) -> None:
         """Close for good. The last to close a file checkpoints it, so this takes the write lock."""
         GATE.forget(self.close_connections)
+        with self._guard:
+            self._ended.set()
+            self._changed.notify_all()
         try:
             with self.writing(PATIENCE_SECONDS):
                 self.close_connections()

@@ -11,15 +11,23 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 __all__ = ["GATE"]
 
 
 class _Gate:
+    """A lock for each thread, held while it is inside; a fork takes them all.
+
+    Built of plain locks alone: an interrupt (Ctrl-C) may strike the main thread between any two
+    instructions, and only ``with lock:`` leaves no moment at which a lock is held and not yet
+    covered.
+    """
+
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._inside = 0
-        self._forking = False
+        self._forking = threading.Lock()
+        self._of_thread: dict[int, threading.RLock] = {}
+        self._taken: list[threading.RLock] = []
         self._close_connections: list[Callable[[], None]] = []
 
     def on_fork(self, close: Callable[[], None]) -> None:
@@ -29,38 +37,30 @@ class _Gate:
     def forget(self, close: Callable[[], None]) -> None:
         self._close_connections.remove(close)
 
-    def __enter__(self) -> None:
-        with self._changed:
-            while self._forking:
-                self._changed.wait()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._inside -= 1
-            if self._forking and not self._inside:
-                self._changed.notify_all()
+    def inside(self) -> AbstractContextManager[object]:
+        """``with`` it, the calling thread is inside; no fork begins meanwhile."""
+        thread = threading.get_ident()
+        lock = self._of_thread.get(thread)
+        if lock is None:
+            with self._forking:
+                lock = self._of_thread[thread] = threading.RLock()
+        return lock
 
     def before_fork(self) -> None:
-        with self._changed:
-            while self._forking:
-                self._changed.wait()
-            self._forking = True
-            while self._inside:
-                self._changed.wait()
+        self._forking.acquire()
+        for lock in self._of_thread.values():
+            lock.acquire()
+            self._taken.append(lock)
         for close in self._close_connections:
             close()
 
     def after_fork_in_parent(self) -> None:
-        with self._changed:
-            self._forking = False
-            self._changed.notify_all()
+        while self._taken:
+            self._taken.pop().release()
+        self._forking.release()
 
     def after_fork_in_child(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._inside = 0
-        self._forking = False
-        self._close_connections.clear()
+        self.__init__()  # type: ignore[misc]
 
 
 GATE = _Gate()

@@ -16,6 +16,7 @@ from ...types import LeaseKey
 from ..attempts import Attempts
 from ..locks import LockFile, owner_byte
 from . import tables
+from .rows import REMOTE
 
 __all__ = ["Owner"]
 
@@ -61,6 +62,8 @@ class Owner:
         """Whether ``lease`` may still be run by the process with ``nonce``."""
         if nonce is None:
             return False
+        if nonce == REMOTE:
+            return True
         if nonce == self.nonce:
             attempt = self._attempts.get(lease)
             return attempt is not None and attempt.lives(asking)
@@ -77,9 +80,12 @@ class Owner:
         return False
 
     def leave(self, write: Callable[[Callable[[sqlite3.Connection], None]], None]) -> None:
-        """Give the slot back on closing."""
+        """Give the slot back on closing. A handler that runs on keeps its lease until that runs out."""
         if self._slot is None:
             return
-        write(lambda db: tables.drop_owner(db, self.nonce))
+        if self._attempts:
+            write(lambda db: tables.forget_slots(db, self.nonce))
+        else:
+            write(lambda db: tables.drop_owner(db, self.nonce))
         self._lock.drop(owner_byte(self._slot))
         self._slot = None

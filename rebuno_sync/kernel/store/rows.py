@@ -6,7 +6,24 @@ from typing import NamedTuple
 
 from ...types import DispatchStatus, ExecutionStatus, StepStatus
 
-__all__ = ["DispatchRow", "ExecutionRow", "Standing", "StepRow"]
+__all__ = ["REMOTE", "AgentRow", "DispatchRow", "ExecutionRow", "Standing", "StepRow"]
+
+REMOTE = "remote"
+"""The owner of a lease that was delivered by webhook: nobody can tell whether it lives, only its
+lease decides."""
+
+
+class AgentRow(NamedTuple):
+    id: str
+    webhook_url: str
+    secret: str
+    accepts_body_form: int
+    lease_seconds: float
+    metadata: str | None
+    registered_at: int
+
+    def __repr__(self) -> str:
+        return f"AgentRow(id={self.id!r}, webhook_url={self.webhook_url!r})"
 
 
 class ExecutionRow(NamedTuple):
@@ -37,6 +54,9 @@ class Standing(NamedTuple):
     strikes: int
     lease_seconds: float
     renewed: float
+    agent_id: str
+    owner: str | None
+    wants_notice: int
 
 
 class StepRow(NamedTuple):

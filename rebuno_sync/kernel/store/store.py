@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +34,8 @@ class Store:
         self.abandoned = False
         self.forked_open = False
         self._users = 0
+        self.on_work_queued: list[Callable[[], None]] = []
+        """Called when this process has made something due: whoever delivers need not look for it."""
         self._reanchor(clock)
 
     def _reanchor(self, clock: Clock) -> None:
@@ -54,6 +57,10 @@ class Store:
         """Run ``work`` in a transaction of its own (see ``SharedCommits.run``)."""
         return self._commits.run(work, durable=durable, patience=patience)
 
+    def work_queued(self) -> None:
+        for call in list(self.on_work_queued):
+            call()
+
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run ``work`` on a connection that only reads."""
         with self.database.reading() as db:
@@ -62,7 +69,7 @@ class Store:
     # -- one for each file and process
 
     @classmethod
-    def open(cls, path: Path, clock: Clock) -> Store:
+    def open(cls, path: Path, clock: Clock, *, database_class: type[Database] = Database) -> Store:
         """Open ``path``, or share what this process has open; ``close`` each as often."""
         path = path.absolute()
         try:
@@ -76,19 +83,33 @@ class Store:
         with _opening:
             store = _open.get(path)
             if store is None:
-                store = _open[path] = cls(Database(path, clock.monotonic), clock)
+                store = _open[path] = cls._of(database_class(path, clock.monotonic), clock)
             store._users += 1
             return store
 
+    @classmethod
+    def _of(cls, database: Database, clock: Clock) -> Store:
+        try:
+            return cls(database, clock)
+        except BaseException:
+            database.close()
+            raise
+
     def close(self) -> None:
         """Close the file when its last user in this process closes it."""
+        # Nobody opens it meanwhile: closing one descriptor of the lock file drops all locks of
+        # this process on it, those of a new store as well.
         with _opening:
             self._users -= 1
             if self._users > 0 or _open.get(self.database.path) is not self:
                 return
             del _open[self.database.path]
-        self.owner.leave(lambda work: self.write(work, durable=False))
-        self.database.close()
+            try:
+                # On a full disk others find out by the lock that we are gone.
+                with suppress(StorageError):
+                    self.owner.leave(lambda work: self.write(work, durable=False))
+            finally:
+                self.database.close()
 
 
 _open: dict[Path, Store] = {}

@@ -34,13 +34,6 @@ def agent_lease_seconds(db: sqlite3.Connection, agent_id: str) -> float | None:
     return None if row is None else row[0]
 
 
-def put_agent(db: sqlite3.Connection, agent_id: str, lease_seconds: float, now: int) -> None:
-    db.execute(
-        "INSERT OR REPLACE INTO agents (id, lease_seconds, registered_at) VALUES (?, ?, ?)",
-        (agent_id, lease_seconds, now),
-    )
-
-
 # -- executions
 
 
@@ -109,11 +102,11 @@ def end_execution(
     )
 
 
-_LIVE = "status IN ('pending', 'running', 'blocked')"
+LIVE = "status IN ('pending', 'running', 'blocked')"
 
 
 def past_deadline(db: sqlite3.Connection, now: float) -> list[str]:
-    sql = f"SELECT id FROM executions WHERE deadline_due <= ? AND {_LIVE} ORDER BY deadline_due"
+    sql = f"SELECT id FROM executions WHERE deadline_due <= ? AND {LIVE} ORDER BY deadline_due"
     return [row[0] for row in db.execute(sql, (now,)).fetchall()]
 
 
@@ -123,7 +116,8 @@ def past_deadline(db: sqlite3.Connection, now: float) -> list[str]:
 _STANDING = """
 SELECT e.n, e.status, e.deadline_due,
        (SELECT max(seq) FROM events WHERE execution = e.n),
-       d.n, d.status, d.attempt, d.strikes, d.lease_seconds, d.renewed
+       d.n, d.status, d.attempt, d.strikes, d.lease_seconds, d.renewed, e.agent_id, d.owner,
+       d.wants_notice
 FROM executions e LEFT JOIN dispatches d ON d.id = ? AND d.execution = e.n
 WHERE e.id = ?"""
 
@@ -134,7 +128,8 @@ def standing(db: sqlite3.Connection, lease: LeaseKey) -> Standing | None:
         return None
     n, status, deadline, seq, dispatch, dispatch_status, *rest = row
     if dispatch is None:
-        return Standing(n, ExecutionStatus(status), deadline, seq, None, None, 0, 0, 0.0, 0.0)
+        rest = [0, 0, 0.0, 0.0, row[-3], None, 0]
+        return Standing(n, ExecutionStatus(status), deadline, seq, None, None, *rest)
     return Standing(
         n, ExecutionStatus(status), deadline, seq, dispatch, DispatchStatus(dispatch_status), *rest
     )
@@ -298,14 +293,15 @@ def insert_dispatch(
     db: sqlite3.Connection,
     dispatch_id: str,
     execution: int,
+    agent_id: str,
     max_attempts: int,
     due_at: int,
     due: float,
 ) -> None:
     db.execute(
-        "INSERT INTO dispatches (id, execution, status, attempt, strikes, max_attempts, due_at,"
-        " due) VALUES (?, ?, 'pending', 0, 0, ?, ?, ?)",
-        (dispatch_id, execution, max_attempts, due_at, due),
+        "INSERT INTO dispatches (id, execution, agent_id, status, attempt, strikes, max_attempts,"
+        " due_at, due) VALUES (?, ?, ?, 'pending', 0, 0, ?, ?, ?)",
+        (dispatch_id, execution, agent_id, max_attempts, due_at, due),
     )
 
 
@@ -324,9 +320,11 @@ def claim_dispatch(
 ) -> None:
     db.execute(
         "UPDATE dispatches SET status = 'in_flight', attempt = attempt + 1, strikes = strikes + 1,"
-        " owner = ?, lease_seconds = ?, renewed = ? WHERE n = ?",
+        " owner = ?, lease_seconds = ?, renewed = ?, wants_notice = 0 WHERE n = ?",
         (owner, lease_seconds, monotonic, n),
     )
+    db.execute("DELETE FROM occurrences WHERE dispatch = ?", (n,))
+    db.execute("DELETE FROM requests WHERE dispatch = ?", (n,))
 
 
 def reschedule_dispatch(
@@ -367,7 +365,7 @@ def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
     )
     db.execute(
         "UPDATE executions SET deadline_due = ? + (deadline_at - ?) / 1e6"
-        f" WHERE deadline_at IS NOT NULL AND {_LIVE}",
+        f" WHERE deadline_at IS NOT NULL AND {LIVE}",
         (boottime, now),
     )
     db.execute("DELETE FROM owners")
@@ -381,9 +379,12 @@ def owner_slot(db: sqlite3.Connection, nonce: str) -> int | None:
     return None if row is None else row[0]
 
 
-def forget_slots(db: sqlite3.Connection) -> None:
-    """Keep who owned, but not where to look for them: slots turn negative."""
-    db.execute("UPDATE owners SET slot = -1 - slot WHERE slot >= 0")
+def forget_slots(db: sqlite3.Connection, nonce: str = "") -> None:
+    """Keep who owned, but not where to look for them (or for one of them): slots turn negative."""
+    db.execute(
+        "UPDATE owners SET slot = -1 - slot WHERE slot >= 0 AND (nonce = ? OR ? = '')",
+        (nonce, nonce),
+    )
 
 
 def put_owner(db: sqlite3.Connection, nonce: str, slot: int, pid: int) -> None:

@@ -1,7 +1,7 @@
 """A handler of twenty effects of every sort; each leaves a line in a file before it returns.
 
-``mixed`` has effects that must not run twice among them, and each run of a body gives another result;
-without it all are safe to retry and give the same.
+``mixed`` has effects that must not run twice among them, and each run of a body gives another
+result; without it all are safe to retry and give the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ LOG = EffectLog(GIVEN["log"])
 BODY_SECONDS = 0.01
 
 Report = dict[str, str]
-"""A label of an effect -> the token of the run of its body whose result counts, or what it raised."""
+"""A label of an effect -> the token of the run of its body whose result counts, or what it
+raised."""
 
 
 def happen(label: str) -> Report:

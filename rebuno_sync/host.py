@@ -1,0 +1,245 @@
+"""``Agent``: serves what a kernel delivers to an agent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from pydantic import BaseModel
+
+from .agent import Outcome
+from .binding import Binding
+from .heartbeat import Lease
+from .kernel_client import KernelClient
+from .ports import HostingKernel
+from .service import LocalService, RemoteService, Service
+from .serving import Server, stopped_by_signals
+from .webhook import WebhookAnswer
+from .wsgi import WebhookApp
+
+__all__ = ["Agent"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_log = logging.getLogger(__name__)
+
+
+class Agent:
+    """Runs a handler for the executions that a kernel delivers by webhook.
+
+    ``agent_id``: its name in the kernel. ``secret``: what it shares with the kernel, by default
+    ``REBUNO_AGENT_SECRET``; the webhooks and every request are signed with it. ``base_url``: the
+    kernel's, by default ``REBUNO_URL``. ``webhook_path``: where ``app`` takes webhooks.
+    ``kernel_timeout``: seconds to wait for an answer of the kernel. ``description`` and
+    ``output_schema`` (a JSON Schema or a pydantic model) are published with the input's schema.
+    ``kernel``: a ``Kernel`` in this process instead of one at a URL; its executions come straight
+    from it, and need no secret.
+    ``workers``: handlers that run at once; more wait in a queue. ``grace``: seconds that handlers
+    have to finish when the agent closes.
+
+    The form of its signatures is found out; ``REBUNO_SIGNATURE`` (``v1`` or ``body``) pins it.
+    Nothing starts, and nothing is connected, before a delivery or ``run``. After a fork the child
+    starts anew. Raises ``ValueError`` for a missing or bad argument.
+    """
+
+    def __init__(
+        self,
+        agent_id: str,
+        *,
+        secret: str | None = None,
+        base_url: str | None = None,
+        webhook_path: str = "/webhook",
+        kernel_timeout: float = 35.0,
+        description: str | None = None,
+        output_schema: dict[str, Any] | type[BaseModel] | None = None,
+        kernel: HostingKernel | None = None,
+        workers: int = 32,
+        grace: float = 10.0,
+    ) -> None:
+        if not agent_id:
+            raise ValueError("agent_id must not be empty")
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}")
+        if grace < 0:
+            raise ValueError(f"grace must not be negative, it is in seconds, not {grace}")
+        if not webhook_path.startswith("/"):
+            raise ValueError(f"webhook_path must begin with /, not {webhook_path!r}")
+        self.agent_id = agent_id
+        self.webhook_path = webhook_path
+        self._kernel = kernel
+        self._secret = self._base_url = ""
+        if kernel is None:
+            self._secret = _given(secret, "secret", "REBUNO_AGENT_SECRET")
+            self._base_url = _given(base_url, "base_url", "REBUNO_URL").rstrip("/")
+        self._timeout = kernel_timeout
+        self._signature = os.environ.get("REBUNO_SIGNATURE") or None
+        self._description = description
+        self._output_schema = _schema_of(output_schema)
+        self._workers = workers
+        self._grace = grace
+        self._binding: Binding | None = None
+        self._closed = False
+        self._stops: set[threading.Event] = set()
+        self._forget_service()
+        if kernel is None:
+            self._connect()  # Bad arguments are found out now.
+        _agents.add(self)
+
+    def _forget_service(self) -> None:
+        """Begin anew, touching nothing of what was: also after a fork."""
+        self._guard = threading.Lock()
+        self._closing = threading.Lock()
+        self._made: Service | None = None
+
+    def _connect(self) -> KernelClient:
+        return KernelClient(
+            self._base_url,
+            self.agent_id,
+            self._secret,
+            timeout=self._timeout,
+            signature=self._signature,
+        )
+
+    def bind(self, fn: F) -> F:
+        """Let ``fn`` be the handler. Raises ``TypeError`` for what cannot be one.
+
+        With a kernel in this process its executions are taken from now on.
+        """
+        self._binding = Binding(fn)
+        if self._kernel is not None:
+            self._service()
+        return fn
+
+    @property
+    def webhook(self) -> Entrance:
+        """Takes deliveries, ``webhook.handle(headers, body)``, for a framework of your own."""
+        return Entrance(self)
+
+    @cached_property
+    def app(self) -> WebhookApp:
+        """The WSGI application that takes webhooks at ``webhook_path``."""
+        if self._kernel is not None:
+            raise RuntimeError(
+                f"agent {self.agent_id!r} takes no webhooks: its kernel is in this process"
+            )
+        self._bound()
+        return WebhookApp(self.webhook_path, self.webhook.handle)
+
+    def _bound(self) -> Binding:
+        if self._binding is None:
+            raise RuntimeError(
+                f"agent {self.agent_id!r} has no handler yet; call agent.bind(handler) first"
+            )
+        return self._binding
+
+    def _service(self) -> Service:
+        binding = self._bound()
+        with self._guard:
+            if self._made is None:
+                metadata = {
+                    "description": self._description,
+                    "input_schema": binding.schema(),
+                    "output_schema": self._output_schema,
+                }
+                if self._kernel is None:
+                    self._made = RemoteService(
+                        binding, self._connect(), self._secret, self._workers, metadata
+                    )
+                else:
+                    self._made = LocalService(
+                        binding, self._kernel, self.agent_id, self._workers, metadata
+                    )
+                if self._closed:
+                    self._made.close(0)
+            return self._made
+
+    def run(self, fn: Callable[..., Any], host: str = "0.0.0.0", port: int = 5000) -> None:
+        """Serve ``fn`` at ``http://host:port`` until ``close``, SIGINT or SIGTERM; then close.
+
+        Signals are handled in the main thread only; a second one ends the process at once. With a
+        kernel in this process nothing is served, and ``host`` and ``port`` mean nothing. Raises
+        ``ImportError`` when the extra ``serve`` is not installed.
+        """
+        self.bind(fn)
+        stop = threading.Event()
+        self._stops.add(stop)
+        server = None if self._kernel is not None else Server(self.app, host, port)
+        try:
+            if server is not None:
+                where = server.url + self.webhook_path
+                _log.info("agent %s takes webhooks at %s", self.agent_id, where)
+                self._service().begin()
+            with stopped_by_signals(stop.set):
+                if not self._closed:
+                    stop.wait()
+                self.close()
+        finally:
+            self._stops.discard(stop)
+            if server is not None:
+                server.close()
+
+    def dispatch(self, lease: Lease) -> Outcome:
+        """Run the handler under ``lease`` in this thread; for hosts that deliver by themselves."""
+        return self._service().dispatch(lease)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until no delivery waits or runs, at most ``timeout`` seconds; whether none does."""
+        with self._guard:
+            service = self._made
+        return service is None or service.join(timeout)
+
+    def close(self) -> None:
+        """Take nothing more (503), let handlers finish for ``grace`` seconds, then set their cancel
+        flags and give their leases back, so that another process takes over. Idempotent."""
+        with self._closing:
+            with self._guard:
+                service, closed = self._made, self._closed
+                self._closed = True
+            if service is not None and not closed:
+                service.close(self._grace)
+        for stop in list(self._stops):
+            stop.set()
+
+
+class Entrance:
+    """Where an agent's deliveries come in."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def handle(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+        """Take a delivery: verify the raw bytes, then read them; answers at once.
+
+        Header names in any case.
+        """
+        return self._agent._service().handle(headers, body)
+
+
+def _given(value: str | None, name: str, variable: str) -> str:
+    value = value or (os.environ.get(variable) if value is None or name == "base_url" else "")
+    if not value:
+        raise ValueError(f"an agent needs {name}: give {name}=... or set {variable}")
+    return value
+
+
+def _schema_of(output: dict[str, Any] | type[BaseModel] | None) -> dict[str, Any] | None:
+    if isinstance(output, type):
+        return output.model_json_schema()
+    return output
+
+
+_agents: WeakSet[Agent] = WeakSet()
+
+
+def _forget_inherited() -> None:
+    """A forked child has none of the parent's deliveries, threads or connections."""
+    for agent in list(_agents):
+        agent._forget_service()
+
+
+os.register_at_fork(after_in_child=_forget_inherited)

@@ -1,0 +1,108 @@
+"""Registering agents (protocol.md 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import APIError, api_error
+from ..ports import Clock
+from .moment import Moment
+from .store import Connection, Store, queue, registry
+from .store.rows import AgentRow
+
+__all__ = ["AgentRegistry"]
+
+_SMALLEST_LEASE_SECONDS = 10.0
+
+_ACCEPTS_BODY_FORM = {None: False, "": False, "v1": False, "body": True}
+
+
+class AgentRegistry:
+    """The agents that a kernel knows. Their secrets leave it only to verify and to sign."""
+
+    def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def register(
+        self,
+        agent_id: str,
+        *,
+        webhook_url: str = "",
+        secret: str = "",
+        lease_timeout_seconds: float = 0,
+        signature: str | None = None,
+    ) -> AgentRow:
+        """Make an agent known, or replace everything that is known of it."""
+        if signature not in _ACCEPTS_BODY_FORM:
+            raise _invalid(f"signature must be 'v1' or 'body', not {signature!r}")
+        if not agent_id:
+            raise _invalid("an agent needs an id")
+        kept = lease_timeout_seconds >= _SMALLEST_LEASE_SECONDS
+        now = Moment.of(self._clock)
+        row = AgentRow(
+            agent_id,
+            webhook_url,
+            secret,
+            _ACCEPTS_BODY_FORM[signature],
+            lease_timeout_seconds if kept else 0.0,
+            None,
+            now.wall,
+        )
+
+        def work(db: Connection) -> None:
+            registry.put_agent(db, row)
+            queue.hasten(db, agent_id, now.wall, now.boottime)
+
+        store = self._store()
+        store.write(work, durable=True)
+        store.work_queued()
+        return row
+
+    def all(self) -> list[AgentRow]:
+        """By id."""
+        return self._store().read(registry.agents)
+
+    def get(self, agent_id: str) -> AgentRow:
+        row = self._store().read(lambda db: registry.agent(db, agent_id))
+        if row is None:
+            raise _unknown(agent_id)
+        return row
+
+    def delete(self, agent_id: str) -> None:
+        """Forget an agent, unless executions of it are still to be run."""
+
+        def work(db: Connection) -> None:
+            if registry.agent(db, agent_id) is None:
+                raise _unknown(agent_id)
+            if registry.has_live_executions(db, agent_id):
+                raise api_error(
+                    "conflict",
+                    f"conflict: agent {agent_id!r} has executions that have not ended; cancel"
+                    " them first",
+                    409,
+                )
+            registry.drop_agent(db, agent_id)
+
+        self._store().write(work, durable=True)
+
+    def put_metadata(self, agent_id: str, metadata: str) -> None:
+        """Keep what an agent says of itself: JSON text. It does so when it starts, so what could
+        not be delivered to it before is due now."""
+        now = Moment.of(self._clock)
+
+        def work(db: Connection) -> None:
+            registry.set_metadata(db, agent_id, metadata)
+            queue.hasten(db, agent_id, now.wall, now.boottime)
+
+        store = self._store()
+        store.write(work, durable=False)
+        store.work_queued()
+
+
+def _unknown(agent_id: str) -> APIError:
+    return api_error("not_found", f"not found: agent {agent_id!r} is not registered", 404)
+
+
+def _invalid(detail: str) -> APIError:
+    return api_error("validation_error", f"validation error: {detail}", 400)

@@ -1,0 +1,33 @@
+"""``Core``: the parts of a kernel, by whom they serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..ports import Clock
+from .agents import AgentRegistry
+from .records import Records
+from .remote import RemotePort
+from .store import Store
+
+__all__ = ["Core"]
+
+
+class Core:
+    """One kernel's rules on one file, without a road to them."""
+
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        clock: Clock,
+        *,
+        lease_timeout: float,
+        max_attempts: int,
+        deadline: float | None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.lease_timeout = lease_timeout
+        self.records = Records(store, clock, max_attempts=max_attempts, deadline=deadline)
+        self.agents = AgentRegistry(store, clock)
+        self.remote = RemotePort(store, clock)

@@ -1,0 +1,214 @@
+"""What agents ask (protocol.md 2.2, and the extensions of 17)."""
+
+from __future__ import annotations
+
+import json
+
+from ...errors import APIError, api_error
+from ...types import ExecutionStatus, Idempotency, LeaseKey, Proposal
+from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit
+from .call import Call, failed, json_response, no_content
+from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
+from .encoding import decision_json, error_json, list_json, step_json
+from .request import Response
+
+__all__ = [
+    "batch",
+    "complete",
+    "complete_step",
+    "fail",
+    "fail_step",
+    "get_step",
+    "heartbeat",
+    "list_steps",
+    "put_metadata",
+    "release",
+    "renew_many",
+    "stream",
+    "submit",
+]
+
+_LONGEST_DELTA_BYTES = 7000
+
+_SUBMIT = frozenset({"kind", "target", "args", "idempotency", "resources"})
+_COMPLETE_STEP = frozenset({"result", "captures", "capture_failures"})
+_FAIL_STEP = frozenset({"error", "captures", "capture_failures"})
+_COMPLETE = frozenset({"output", "state"})
+_FAIL = frozenset({"error"})
+_STREAM = frozenset({"seq", "data"})
+_BATCH = frozenset({"operations"})
+_OPERATION = frozenset({"op", "step_id"}) | _SUBMIT | _COMPLETE_STEP | _FAIL_STEP | _COMPLETE
+_LEASES = frozenset({"leases"})
+_METADATA = frozenset({"description", "input_schema", "output_schema"})
+
+
+def list_steps(call: Call) -> Response:
+    execution_id = call.execution_id
+    rows = call.core.records.steps(execution_id, call.request.query("status"), call.principal)
+    return json_response(list_json(step_json(execution_id, row) for row in rows))
+
+
+def get_step(call: Call) -> Response:
+    execution_id = call.execution_id
+    row = call.core.records.step(execution_id, call.names[1], call.principal)
+    return json_response(step_json(execution_id, row))
+
+
+# -- one operation
+
+
+def submit(call: Call) -> Response:
+    return _one(call, call.execution_id, _submit(call.fields(_SUBMIT)))
+
+
+def complete_step(call: Call) -> Response:
+    return _one(call, call.execution_id, _complete_step(call.fields(_COMPLETE_STEP), call.names[1]))
+
+
+def fail_step(call: Call) -> Response:
+    return _one(call, call.execution_id, _fail_step(call.fields(_FAIL_STEP), call.names[1]))
+
+
+def complete(call: Call) -> Response:
+    return _one(call, call.execution_id, _complete(call.fields(_COMPLETE)))
+
+
+def fail(call: Call) -> Response:
+    return _one(call, call.execution_id, _fail(call.fields(_FAIL)))
+
+
+def heartbeat(call: Call) -> Response:
+    return _one(call, call.execution_id, Beat())
+
+
+def release(call: Call) -> Response:
+    interrupted = call.request.query("interrupted") == "1"
+    return _one(call, call.execution_id, Release(interrupted, call.core.clock.random()))
+
+
+def _one(call: Call, execution_id: str, operation: Operation) -> Response:
+    (answer,) = call.core.remote.perform(call.asked(execution_id), (operation,))
+    if answer.error is not None:
+        return failed(answer.error)
+    if answer.decision is None:
+        return no_content()
+    return json_response(decision_json(answer.decision))
+
+
+def _submit(fields: Fields) -> Submit:
+    fields.refuse("resources")
+    return Submit.of(
+        Proposal(
+            fields.text("kind"),
+            fields.text("target"),
+            fields.raw("args") or "null",
+            fields.text("idempotency") or Idempotency.SAFE_TO_RETRY,
+        )
+    )
+
+
+def _complete_step(fields: Fields, step_id: str) -> Settle:
+    fields.refuse("captures", "capture_failures")
+    return Settle(step_id, result=fields.raw("result"))
+
+
+def _fail_step(fields: Fields, step_id: str) -> Settle:
+    fields.refuse("captures", "capture_failures")
+    return Settle(step_id, error=fields.raw("error") or "null")
+
+
+def _complete(fields: Fields) -> End:
+    fields.refuse("state")
+    return End(ExecutionStatus.COMPLETED, output=fields.raw("output"))
+
+
+def _fail(fields: Fields) -> End:
+    return End(ExecutionStatus.FAILED, reason=fields.text("error"))
+
+
+# -- several at once
+
+
+def batch(call: Call) -> Response:
+    execution_id = call.execution_id
+    texts = elements_of(call.fields(_BATCH).raw("operations") or "[]")
+    operations = [_operation(members_of(text, _OPERATION)) for text in texts]
+    if not operations:
+        raise bad_request("operations must name at least one")
+    answers = call.core.remote.perform(call.asked(execution_id), operations)
+    return json_response(f'{{"results":{list_json(map(_result, answers))}}}')
+
+
+def _operation(fields: Fields) -> Operation:
+    op, step_id = fields.text("op"), fields.text("step_id")
+    if op == "submit":
+        return _submit(fields)
+    if op == "complete_step":
+        return _complete_step(fields, step_id)
+    if op == "fail_step":
+        return _fail_step(fields, step_id)
+    if op == "complete":
+        return _complete(fields)
+    if op == "fail":
+        return _fail(fields)
+    raise bad_request(f"op must be submit, complete_step, fail_step, complete or fail, not {op!r}")
+
+
+def _result(answer: Answer) -> str:
+    body = "null"
+    if answer.error is not None:
+        body = error_json(answer.error)
+    elif answer.decision is not None:
+        body = decision_json(answer.decision)
+    return f'{{"status":{answer.status},"body":{body}}}'
+
+
+def renew_many(call: Call) -> Response:
+    listed = call.fields(_LEASES).array("leases")
+    leases = [_lease(item) for item in listed]
+    superseded = call.core.remote.renew(call.principal, leases, wants_notice=call.wants_notice)
+    return json_response(json.dumps({"superseded": superseded}))
+
+
+def _lease(item: object) -> LeaseKey:
+    if isinstance(item, dict) and item.keys() == {
+        "execution_id",
+        "dispatch_id",
+        "dispatch_attempt",
+    }:
+        execution_id, dispatch_id = (
+            uuid_text(value) if isinstance(value := item[name], str) else None
+            for name in ("execution_id", "dispatch_id")
+        )
+        attempt = item["dispatch_attempt"]
+        if execution_id and dispatch_id and type(attempt) is int and 0 < attempt < 2**31:
+            return LeaseKey(execution_id, dispatch_id, attempt)
+    raise bad_request("a lease is an execution_id, a dispatch_id and a positive dispatch_attempt")
+
+
+# -- besides executions
+
+
+def stream(call: Call) -> Response:
+    """Nobody listens yet, so a delta is checked and dropped."""
+    execution_id = call.execution_id
+    fields = call.fields(_STREAM)
+    fields.integer("seq")
+    if len(fields.text("data").encode()) > _LONGEST_DELTA_BYTES:
+        raise bad_request(f"data has more than {_LONGEST_DELTA_BYTES} bytes")
+    call.core.remote.check_delta(call.asked(execution_id), call.names[1])
+    return no_content()
+
+
+def put_metadata(call: Call) -> Response:
+    if call.names[0] != call.principal:
+        raise _forbidden(call.names[0])
+    fields = call.fields(_METADATA)
+    fields.text("description")
+    members = [f'"{name}":{fields.raw(name) or "null"}' for name in sorted(_METADATA)]
+    call.core.agents.put_metadata(call.principal, "{" + ",".join(members) + "}")
+    return no_content()
+
+
+def _forbidden(agent_id: str) -> APIError:
+    return api_error("forbidden", f"forbidden: you are not agent {agent_id!r}", 403)

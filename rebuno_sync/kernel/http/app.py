@@ -1,0 +1,91 @@
+"""``KernelApp``: the kernel as a WSGI application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...errors import APIError, StorageError, api_error
+from .auth import Authenticator
+from .call import Call, failed
+from .request import Request, Response
+from .routes import find
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+    from ..embedded import Kernel
+
+__all__ = ["KernelApp"]
+
+_log = logging.getLogger(__name__)
+
+_STATUS_LINES = {
+    200: "200 OK",
+    201: "201 Created",
+    204: "204 No Content",
+    400: "400 Bad Request",
+    401: "401 Unauthorized",
+    403: "403 Forbidden",
+    404: "404 Not Found",
+    405: "405 Method Not Allowed",
+    409: "409 Conflict",
+    500: "500 Internal Server Error",
+    503: "503 Service Unavailable",
+}
+
+_NO_SUCH_PATH = Response(404, b"404 page not found\n", "text/plain; charset=utf-8")
+
+
+class KernelApp:
+    """Serves one kernel to operators and agents (protocol.md 1, 2); for any threaded WSGI server.
+
+    ``token``: what operators send as their bearer token; without one anybody may do what operators
+    may. ``accept_body_signatures``: whether agents may sign the body alone (protocol.md 1.4). Such
+    a request can be sent again by whoever has seen it, so otherwise only those may that were
+    registered with ``"signature": "body"``.
+    """
+
+    def __init__(
+        self, kernel: Kernel, token: str = "", *, accept_body_signatures: bool = False
+    ) -> None:
+        self._core = kernel.core
+        self._authenticator = Authenticator(
+            token,
+            accept_body_signatures,
+            self._core.remote.agent,
+            lambda: self._core.clock.wall() // 1_000_000,
+        )
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        status, body, content_type, headers = self._answer(environ)
+        sent = [("Content-Length", str(len(body))), *headers]
+        if content_type:
+            sent.append(("Content-Type", content_type))
+        start(_STATUS_LINES[status], sent[status == 204 :])
+        return [body] if body else []
+
+    def _answer(self, environ: WSGIEnvironment) -> Response:
+        try:
+            return self._serve(Request(environ))
+        except APIError as error:
+            return failed(error)
+        except StorageError as error:
+            # Whether it was recorded is unknown: no 500, which says that it was not.
+            _log.error("%s", error)
+            return failed(api_error("internal_error", "the kernel's file cannot be used", 503))
+        except Exception:
+            _log.exception("a request failed: %s", environ.get("PATH_INFO"))
+            return failed(api_error("internal_error", "the kernel failed; see its log", 500))
+
+    def _serve(self, request: Request) -> Response:
+        found = find(request.path)
+        if found is None:
+            return _NO_SUCH_PATH
+        methods, names = found
+        route = methods.get(request.method)
+        if route is None:
+            return Response(405, content_type="", headers=(("Allow", ", ".join(methods)),))
+        principal = self._authenticator.principal(route.auth, request)
+        return route.handle(Call(self._core, request, principal, names))

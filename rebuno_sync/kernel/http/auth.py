@@ -1,0 +1,115 @@
+"""Who sends a request: a bearer of the token, or an agent by its signature (protocol.md 1.3 to
+1.6)."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Callable
+from enum import Enum
+
+from ...errors import APIError, api_error
+from ...signing import verify_body, verify_request
+from ..store.rows import AgentRow
+from .request import Request
+
+__all__ = ["Auth", "Authenticator"]
+
+_log = logging.getLogger(__name__)
+
+
+class Auth(Enum):
+    """What a route asks for."""
+
+    BEARER = "bearer"
+    HMAC = "hmac"
+    EITHER = "either"
+    NONE = "none"
+
+
+class Authenticator:
+    """Tells who sends a request: the agent's id, or ``""`` for a bearer, who may do everything."""
+
+    def __init__(
+        self,
+        token: str,
+        accept_body_signatures: bool,
+        agent: Callable[[str], AgentRow | None],
+        now: Callable[[], int],
+    ) -> None:
+        self._token = token.encode()
+        self._accept_body_signatures = accept_body_signatures
+        self._agent = agent
+        self._now = now
+        self._hinted: set[str] = set()
+
+    def principal(self, auth: Auth, request: Request) -> str:
+        """Raises ``unauthorized`` without a detail."""
+        if auth is Auth.NONE:
+            return ""
+        signed = request.header("REBUNO_AGENT_ID") or request.header("REBUNO_SIGNATURE")
+        if auth is Auth.HMAC or (auth is Auth.EITHER and signed):
+            return self._signer(request)
+        self._check_bearer(request)
+        return ""
+
+    def _check_bearer(self, request: Request) -> None:
+        """Without a token anybody may; a header that is sent must be right all the same."""
+        header = request.header("AUTHORIZATION")
+        if not header and not self._token:
+            return
+        scheme, _, given = header.partition(" ")
+        # WSGI gives header bytes as Latin-1 text.
+        right = hmac.compare_digest(given.encode("latin-1", "replace"), self._token)
+        if scheme != "Bearer" or not right or not self._token:
+            raise _unauthorized()
+
+    def _signer(self, request: Request) -> str:
+        """An agent, by its signature over the request, or over its body where that is accepted."""
+        agent_id = _utf8(request.header("REBUNO_AGENT_ID"))
+        agent = self._agent(agent_id) if agent_id and not request.too_large else None
+        if agent is None:
+            raise _unauthorized()
+        signature = request.header("REBUNO_SIGNATURE")
+        if signature.startswith("sha256="):
+            if not verify_body((agent.secret,), signature, request.body):
+                raise _unauthorized()
+            if not (agent.accepts_body_form or self._accept_body_signatures):
+                self._hint(agent_id)
+                raise _unauthorized()
+            return agent_id
+        if not verify_request(
+            (agent.secret,),
+            method=request.method,
+            target=request.target,
+            signature=request.header_values("REBUNO_SIGNATURE"),
+            timestamp=request.header_values("REBUNO_TIMESTAMP"),
+            dispatch_id=request.header_values("REBUNO_DISPATCH_ID"),
+            dispatch_attempt=request.header_values("REBUNO_DISPATCH_ATTEMPT"),
+            body=request.body,
+            now=self._now(),
+        ):
+            raise _unauthorized()
+        return agent_id
+
+    def _hint(self, agent_id: str) -> None:
+        """Say once why a right signature is refused: the agent is only told 401."""
+        if agent_id not in self._hinted:
+            self._hinted.add(agent_id)
+            _log.warning(
+                "agent %r signs in the body form, which anybody who has seen a request can send"
+                ' again, so it is refused; register the agent with "signature": "body" or start'
+                " the kernel with --accept-body-signatures to accept it",
+                agent_id,
+            )
+
+
+def _unauthorized() -> APIError:
+    return api_error("unauthorized", "unauthorized", 401)
+
+
+def _utf8(header: str) -> str:
+    """A header's text as it was meant; WSGI gives its bytes as Latin-1."""
+    if header.isascii():
+        return header
+    return header.encode("latin-1", "replace").decode("utf-8", "replace")

@@ -1,0 +1,176 @@
+"""Rows as JSON text for the wire (protocol.md 3, 10). Values of users are spliced in as they were
+sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ...errors import APIError
+from ...types import StepDecision
+from ..store.rows import AgentRow, ExecutionRow, StepRow
+from ..views import dispatch_status, execution_status
+
+__all__ = [
+    "agent_json",
+    "decision_json",
+    "error_json",
+    "event_json",
+    "execution_json",
+    "list_json",
+    "number_json",
+    "page_json",
+    "step_json",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Member = tuple[str, str | None]
+"""A key and JSON text; members with ``None`` are left out."""
+
+_text = json.dumps
+
+
+def _object(members: Iterable[_Member]) -> str:
+    return "{" + ",".join([f'"{key}":{text}' for key, text in members if text is not None]) + "}"
+
+
+def _unless_empty(value: str | None) -> str | None:
+    return json.dumps(value) if value else None
+
+
+def _time(microseconds: int | None) -> str | None:
+    if microseconds is None:
+        return None
+    text = (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
+    return f'"{text[:-6]}Z"'
+
+
+def number_json(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def list_json(items: Iterable[str]) -> str:
+    return "[" + ",".join(items) + "]"
+
+
+def execution_json(row: ExecutionRow) -> str:
+    return _object(
+        (
+            ("id", _text(row.id)),
+            ("agent_id", _text(row.agent_id)),
+            ("status", _text(row.status)),
+            ("input", row.input),
+            ("output", row.output),
+            ("failure_reason", _unless_empty(row.failure_reason)),
+            ("created_at", _time(row.created_at)),
+            ("updated_at", _time(row.updated_at)),
+            ("deadline_at", _time(row.deadline_at)),
+            ("idempotency_key", _unless_empty(row.idempotency_key)),
+        )
+    )
+
+
+def page_json(rows: Iterable[ExecutionRow], next_cursor: str | None) -> str:
+    return _object(
+        (
+            ("executions", list_json(map(execution_json, rows))),
+            ("next_cursor", _unless_empty(next_cursor)),
+        )
+    )
+
+
+def step_json(execution_id: str, row: StepRow) -> str:
+    return _object(
+        (
+            ("step_id", _text(row.step_id)),
+            ("execution_id", _text(execution_id)),
+            ("kind", _text(row.kind)),
+            ("target", _text(row.target)),
+            ("args_hash", _text(row.args_hash)),
+            ("occurrence", str(row.occurrence)),
+            ("status", _text(row.status)),
+            ("idempotency", _text(row.idempotency)),
+            ("args", row.args),
+            ("result", row.result),
+            ("error", row.error),
+            ("started_at", _time(row.started_at)),
+            ("completed_at", _time(row.completed_at)),
+        )
+    )
+
+
+def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
+    seq, kind, detail_json, occurred_at, output, reason, step_id, step_kind, target, error = row
+    detail: dict[str, Any] = json.loads(detail_json) if detail_json else {}
+    subject = kind.partition(".")[0]
+    if subject == "step":
+        settled = kind in ("step.failed", "step.denied", "step.cancelled")
+        payload: list[_Member] = [
+            ("step_id", _text(step_id)),
+            ("step_type", _text(step_kind)),
+            ("target", _text(target)),
+            ("rule_id", _unless_empty(detail.get("rule_id"))),
+            ("error", error if settled else None),
+        ]
+    elif subject == "execution":
+        why = reason if kind in ("execution.failed", "execution.cancelled") else ""
+        payload = [
+            ("execution_id", _text(execution_id)),
+            ("status", _text(execution_status(kind))),
+            ("output", output if kind == "execution.completed" else None),
+            ("reason", _unless_empty(why)),
+            ("deadline_at", _time(detail.get("deadline_at"))),
+        ]
+    else:
+        payload = [
+            ("dispatch_id", _text(detail["dispatch_id"])),
+            ("execution_id", _text(execution_id)),
+            ("status", _text(dispatch_status(kind))),
+            ("attempt", str(detail["attempt"])),
+        ]
+    return _object(
+        (
+            ("execution_id", _text(execution_id)),
+            ("event_seq", str(seq)),
+            ("type", _text(kind)),
+            ("payload", _object(payload)),
+            ("occurred_at", _time(occurred_at)),
+        )
+    )
+
+
+def agent_json(row: AgentRow) -> str:
+    """The secret is not among what is shown."""
+    return _object(
+        (
+            ("id", _text(row.id)),
+            ("webhook_url", _text(row.webhook_url)),
+            ("registered_at", _time(row.registered_at)),
+            (
+                "lease_timeout_seconds",
+                number_json(row.lease_seconds) if row.lease_seconds else None,
+            ),
+            ("metadata", row.metadata),
+        )
+    )
+
+
+def decision_json(decision: StepDecision) -> str:
+    return _object(
+        (
+            ("decision", _text(decision.decision)),
+            ("step_id", _unless_empty(decision.step_id)),
+            ("result", decision.result_json),
+            ("error", decision.error_json),
+            ("approval_id", _unless_empty(decision.approval_id)),
+            ("reason", _unless_empty(decision.reason)),
+            ("rule_id", _unless_empty(decision.rule_id)),
+        )
+    )
+
+
+def error_json(error: APIError) -> str:
+    return _object((("code", _text(error.code)), ("message", _text(error.message))))

@@ -1,0 +1,118 @@
+"""What operators ask (protocol.md 2.1, 2.3)."""
+
+from __future__ import annotations
+
+from .call import Call, json_response, no_content
+from .decoding import bad_request
+from .encoding import agent_json, event_json, execution_json, list_json, page_json
+from .request import Response
+
+__all__ = [
+    "cancel",
+    "create",
+    "delete_agent",
+    "events",
+    "get_agent",
+    "get_execution",
+    "health",
+    "list_agents",
+    "list_executions",
+    "ready",
+    "register_agent",
+]
+
+_CREATE_UNBUILT = (
+    "agent_version",
+    "concurrency_key",
+    "session",
+    "parent_execution_id",
+    "spawned_by",
+    "on_behalf_of",
+)
+_CREATE = frozenset({"agent_id", "input", "idempotency_key", *_CREATE_UNBUILT})
+_REGISTER = frozenset({"id", "webhook_url", "secret", "lease_timeout_seconds", "signature"})
+
+
+# -- executions
+
+
+def create(call: Call) -> Response:
+    fields = call.fields(_CREATE)
+    fields.refuse(*_CREATE_UNBUILT)
+    key = fields.optional_text("idempotency_key")
+    row = call.core.records.create(
+        fields.text("agent_id"), fields.raw("input") or "null", key or None
+    )
+    return json_response(execution_json(row), 201)
+
+
+def list_executions(call: Call) -> Response:
+    request = call.request
+    limit = request.integer("limit") if request.query("limit") else 0
+    if limit is None:
+        raise bad_request("limit must be a whole number")
+    rows, more = call.core.records.page(
+        request.query("agent_id"), request.query("status"), limit, request.query("cursor")
+    )
+    return json_response(page_json(rows, more))
+
+
+def get_execution(call: Call) -> Response:
+    return json_response(execution_json(call.core.records.get(call.execution_id, call.principal)))
+
+
+def events(call: Call) -> Response:
+    execution_id = call.execution_id
+    after_seq = call.request.integer("after_seq") or 0
+    limit = call.request.integer("limit") or 0
+    rows = call.core.records.events(execution_id, after_seq, limit)
+    return json_response(list_json(event_json(execution_id, row) for row in rows))
+
+
+def cancel(call: Call) -> Response:
+    call.core.records.cancel(call.execution_id)
+    return no_content()
+
+
+# -- agents
+
+
+def register_agent(call: Call) -> Response:
+    fields = call.fields(_REGISTER)
+    row = call.core.agents.register(
+        fields.text("id"),
+        webhook_url=fields.text("webhook_url"),
+        secret=fields.text("secret"),
+        lease_timeout_seconds=fields.number("lease_timeout_seconds"),
+        signature=fields.optional_text("signature"),
+    )
+    return json_response(agent_json(row), 201)
+
+
+def list_agents(call: Call) -> Response:
+    return json_response(list_json(map(agent_json, call.core.agents.all())))
+
+
+def get_agent(call: Call) -> Response:
+    return json_response(agent_json(call.core.agents.get(call.names[0])))
+
+
+def delete_agent(call: Call) -> Response:
+    call.core.agents.delete(call.names[0])
+    return no_content()
+
+
+# -- the kernel itself
+
+
+def health(call: Call) -> Response:
+    return json_response('{"status":"ok"}')
+
+
+def ready(call: Call) -> Response:
+    """Whether the file can be read."""
+    try:
+        call.core.agents.all()
+    except Exception:  # whatever it is, it is not ready
+        return json_response('{"status":"unavailable"}', 503)
+    return json_response('{"status":"ready"}')

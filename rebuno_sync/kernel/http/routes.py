@@ -1,0 +1,75 @@
+"""The table of routes (protocol.md 2): what this kernel has, and how each is authenticated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from . import agent_routes as agents
+from . import operator_routes as operators
+from .auth import Auth
+from .call import Call
+from .request import Response
+
+__all__ = ["ROUTES", "Route", "find"]
+
+
+class Route(NamedTuple):
+    auth: Auth
+    handle: Callable[[Call], Response]
+
+
+_EXECUTION = "/v0/executions/{id}"
+_STEP = "/v0/executions/{id}/steps/{step}"
+
+ROUTES: dict[str, dict[str, Route]] = {
+    f"{_EXECUTION}/steps": {
+        "POST": Route(Auth.HMAC, agents.submit),
+        "GET": Route(Auth.EITHER, agents.list_steps),
+    },
+    f"{_STEP}/complete": {"POST": Route(Auth.HMAC, agents.complete_step)},
+    f"{_EXECUTION}/batch": {"POST": Route(Auth.HMAC, agents.batch)},
+    _EXECUTION: {"GET": Route(Auth.EITHER, operators.get_execution)},
+    f"{_EXECUTION}/heartbeat": {"POST": Route(Auth.HMAC, agents.heartbeat)},
+    "/v0/leases": {"POST": Route(Auth.HMAC, agents.renew_many)},
+    f"{_EXECUTION}/complete": {"POST": Route(Auth.HMAC, agents.complete)},
+    f"{_STEP}/fail": {"POST": Route(Auth.HMAC, agents.fail_step)},
+    f"{_STEP}/stream": {"POST": Route(Auth.HMAC, agents.stream)},
+    _STEP: {"GET": Route(Auth.EITHER, agents.get_step)},
+    f"{_EXECUTION}/fail": {"POST": Route(Auth.HMAC, agents.fail)},
+    f"{_EXECUTION}/release": {"POST": Route(Auth.HMAC, agents.release)},
+    "/v0/executions": {
+        "POST": Route(Auth.BEARER, operators.create),
+        "GET": Route(Auth.BEARER, operators.list_executions),
+    },
+    f"{_EXECUTION}/events": {"GET": Route(Auth.BEARER, operators.events)},
+    f"{_EXECUTION}/cancel": {"POST": Route(Auth.BEARER, operators.cancel)},
+    "/v0/agents": {
+        "POST": Route(Auth.BEARER, operators.register_agent),
+        "GET": Route(Auth.BEARER, operators.list_agents),
+    },
+    "/v0/agents/{id}": {
+        "GET": Route(Auth.BEARER, operators.get_agent),
+        "DELETE": Route(Auth.BEARER, operators.delete_agent),
+    },
+    "/v0/agents/{id}/metadata": {"PUT": Route(Auth.HMAC, agents.put_metadata)},
+    "/v0/health": {"GET": Route(Auth.NONE, operators.health)},
+    "/v0/ready": {"GET": Route(Auth.NONE, operators.ready)},
+}
+"""By path; those that are asked most come first."""
+
+_COMPILED = [
+    (re.compile(re.sub(r"\{\w+\}", "([^/]+)", path)).fullmatch, methods)
+    for path, methods in ROUTES.items()
+]
+
+
+def find(path: str) -> tuple[dict[str, Route], tuple[str, ...]] | None:
+    """The methods of a path, and what it names."""
+    for matches, methods in _COMPILED:
+        if match := matches(path):
+            names = match.groups()
+            return methods, tuple(map(unquote, names)) if "%" in path else names
+    return None

@@ -1,0 +1,268 @@
+"""The mutations that an agent elsewhere may ask for under its lease (protocol.md 2.2, 5.4, 17).
+
+Each is a function of the transaction with its checks in the protocol's order. Several can share a
+transaction (`batch`), therefore a refusal is raised before anything was written that has to be undone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+from ..canonical import canonicalize
+from ..errors import APIError, api_error
+from ..types import DecisionKind, ExecutionStatus, Idempotency, LeaseKey, Proposal, StepDecision
+from . import dispatches, executions, fence, identity, steps
+from .moment import Moment
+from .store import Connection, calls, queue, tables
+from .store.rows import REMOTE, Standing
+
+__all__ = [
+    "Answer",
+    "Asked",
+    "Beat",
+    "End",
+    "Operation",
+    "Release",
+    "Settle",
+    "Submit",
+    "check_owner",
+    "standing",
+]
+
+
+class Asked(NamedTuple):
+    """Who asks, under which lease."""
+
+    lease: LeaseKey
+    agent_id: str
+    request_id: bytes = b""
+    """Empty when the request has none (protocol.md 17, ``request-id``)."""
+    content: bytes = b""
+    """A hash of what is asked."""
+    wants_notice: bool = False
+    """Whether the agent named ``cancel-notice``."""
+
+
+class Answer(NamedTuple):
+    status: int
+    decision: StepDecision | None = None
+    error: APIError | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.error is None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a repetition has to get the same answer."""
+        terminal = self.decision is not None and (
+            self.decision.decision == DecisionKind.EXECUTION_TERMINAL
+        )
+        return self.accepted and not terminal
+
+
+_DONE = Answer(204)
+
+
+class Operation(Protocol):
+    @property
+    def durable(self) -> bool:
+        """Whether it must survive a loss of power before it is answered."""
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        """Check and do it."""
+
+    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
+        """The answer that was given before, as it was kept."""
+
+    def departs(self, answer: Answer) -> bool:
+        """Whether, in a batch, what comes after must not be done on this answer."""
+
+
+def standing(db: Connection, asked: Asked, now: Moment) -> Standing:
+    """Where the lease stands. One that a process holds is no agent's elsewhere: its occurrences
+    are counted in that process."""
+    at = fence.standing(db, asked.lease, now)
+    return at if at.owner in (None, REMOTE) else at._replace(attempt=0)
+
+
+def check_owner(at: Standing, asked: Asked) -> None:
+    if at.agent_id != asked.agent_id:
+        raise api_error(
+            "forbidden", f"forbidden: the execution is not one of agent {asked.agent_id!r}", 403
+        )
+
+
+def _renew(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
+    fence.pass_renew_fence(db, at, asked.lease, now)
+    assert at.dispatch is not None
+    if asked.wants_notice and not at.wants_notice:
+        queue.want_notice(db, at.dispatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Decide on an effect (protocol.md 7). ``invalid``: why its args are none."""
+
+    proposal: Proposal
+    args_hash: str
+    invalid: APIError | None = None
+
+    @classmethod
+    def of(cls, proposal: Proposal) -> Submit:
+        """Read the args now: not while the file is locked."""
+        try:
+            return cls(proposal, identity.args_hash(canonicalize(proposal.args)))
+        except ValueError as error:
+            message = f"validation error: invalid args: {error}"
+            return cls(proposal, "", api_error("validation_error", message, 400))
+
+    @property
+    def durable(self) -> bool:
+        return self.proposal.idempotency == Idempotency.AT_MOST_ONCE
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        at = standing(db, asked, now)
+        check_owner(at, asked)
+        if at.status.terminal:
+            return Answer(200, steps.TERMINAL)
+        _renew(db, at, asked, now)
+        if self.invalid is not None:
+            raise self.invalid
+        assert at.dispatch is not None
+        execution_id = asked.lease.execution_id
+        place = (self.proposal.kind, self.proposal.target, self.args_hash)
+        step_id = identity.step_id(execution_id, *place, 0)
+        call = bytes.fromhex(step_id)
+        occurrence = calls.next_occurrence(db, at.dispatch, call)
+        if occurrence:
+            step_id = identity.step_id(execution_id, *place, occurrence)
+        decision = steps.decide(
+            db, at, steps.Call(self.proposal, self.args_hash, occurrence, step_id), now
+        )
+        if steps.consumes_place(decision):
+            calls.set_next_occurrence(db, at.dispatch, call, occurrence + 1)
+        return Answer(200, decision)
+
+    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
+        if decision in (DecisionKind.REPLAY, DecisionKind.DENIED):
+            row = tables.step(db, at.execution, step_id)
+            assert row is not None
+            return Answer(
+                200, steps.recorded(step_id, row.status, row.result, row.error, row.rule_id)
+            )
+        return Answer(200, StepDecision(decision, step_id))
+
+    def departs(self, answer: Answer) -> bool:
+        return not answer.accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Record an outcome (protocol.md 8.1, 8.2): an error, or else a result, which may be absent."""
+
+    step_id: str
+    result: str | None = None
+    error: str | None = None
+    durable: ClassVar[bool] = True
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        at = standing(db, asked, now)
+        row = steps.step_of(db, at, asked.lease.execution_id, self.step_id)
+        check_owner(at, asked)
+        decision = steps.settle_found(
+            db, at, asked.lease, row, now, result=self.result, error=self.error
+        )
+        return Answer(200, decision)
+
+    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
+        if decision != DecisionKind.REPLAY:
+            return Answer(200, StepDecision(decision))
+        row = tables.step(db, at.execution, self.step_id)
+        assert row is not None
+        return Answer(200, steps.settled_already(row, failing=self.error is not None))
+
+    def departs(self, answer: Answer) -> bool:
+        decision = answer.decision
+        if decision is None or decision.decision != DecisionKind.REPLAY:
+            return not answer.accepted
+        if self.error is not None:
+            return not _same(decision.error_json, self.error)
+        return not _same(decision.result_json, self.result)
+
+
+def _same(recorded: str | None, sent: str | None) -> bool:
+    if recorded == sent:
+        return True
+    if recorded is None or sent is None:
+        return False
+    try:
+        return canonicalize(recorded) == canonicalize(sent)
+    except ValueError:
+        return False
+
+
+class _Silent:
+    """An operation whose answer says nothing but that it was done."""
+
+    __slots__ = ()
+
+    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
+        return _DONE
+
+    def departs(self, answer: Answer) -> bool:
+        return not answer.accepted
+
+
+@dataclass(frozen=True, slots=True)
+class End(_Silent):
+    """Complete or fail the execution (protocol.md 9.4)."""
+
+    status: ExecutionStatus
+    output: str | None = None
+    reason: str = ""
+    durable: ClassVar[bool] = True
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        at = standing(db, asked, now)
+        check_owner(at, asked)
+        if at.status.terminal:
+            raise fence.terminal_error(asked.lease.execution_id)
+        _renew(db, at, asked, now)
+        executions.end(db, at.execution, self.status, now, output=self.output, reason=self.reason)
+        return _DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Beat(_Silent):
+    """Renew the lease. There is no terminal test (protocol.md 5.4)."""
+
+    durable: ClassVar[bool] = False
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        at = standing(db, asked, now)
+        check_owner(at, asked)
+        _renew(db, at, asked, now)
+        return _DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Release(_Silent):
+    """Give the lease back (protocol.md 17)."""
+
+    interrupted: bool
+    random: float
+    durable: ClassVar[bool] = False
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        at = standing(db, asked, now)
+        check_owner(at, asked)
+        if at.status.terminal:
+            raise fence.terminal_error(asked.lease.execution_id)
+        if not fence.holds(at, asked.lease, renewing=True):
+            raise fence.superseded_error(asked.lease)
+        dispatches.release(
+            db, asked.lease, interrupted=self.interrupted, random=self.random, now=now
+        )
+        return _DONE

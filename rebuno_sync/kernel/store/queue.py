@@ -1,0 +1,147 @@
+"""What is due for delivery, and the notices that wait for somebody who delivers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .tables import LIVE
+
+_WAITING = "status IN ('pending', 'failed')"
+_SERVED = "(webhook_url <> '' OR id IN (SELECT value FROM json_each(?)))"
+
+
+class Notice(NamedTuple):
+    """A lease that is over, and whose agent asked to be told."""
+
+    agent_id: str
+    execution_id: str
+    dispatch_id: str
+    attempt: int
+    lease_seconds: float
+
+
+class Agenda(NamedTuple):
+    """When an agent has something to be claimed, at the earliest; ``None`` when it has not."""
+
+    agent_id: str
+    due: float | None
+    """On the boot-time clock."""
+    lease_ends: float | None
+    """On the monotonic clock: the first lease that runs out."""
+    held_by_processes: int
+    """Leases that end with the process that holds them."""
+
+
+def agendas(db: sqlite3.Connection, hosted: str, remote: str) -> list[Agenda]:
+    """Of every agent with a webhook and of the ``hosted`` ones (a JSON array of their ids)."""
+    rows = db.execute(
+        f"""
+        SELECT a.id,
+          (SELECT min(due) FROM dispatches d WHERE d.agent_id = a.id AND d.{_WAITING}),
+          (SELECT min(renewed + lease_seconds) FROM dispatches d
+           WHERE d.agent_id = a.id AND d.status = 'in_flight'),
+          (SELECT count(*) FROM dispatches d
+           WHERE d.agent_id = a.id AND d.status = 'in_flight' AND d.owner <> ?)
+        FROM agents a WHERE {_SERVED}""",
+        (remote, hosted),
+    )
+    return [Agenda._make(row) for row in rows]
+
+
+def due(
+    db: sqlite3.Connection, agent_id: str, boottime: float, limit: int
+) -> list[tuple[str, str]]:
+    """Execution and dispatch ids of what waits and is due, the longest due first."""
+    return db.execute(
+        "SELECT e.id, d.id FROM dispatches d JOIN executions e ON e.n = d.execution"
+        f" WHERE d.agent_id = ? AND d.{_WAITING} AND d.due <= ? ORDER BY d.due LIMIT ?",
+        (agent_id, boottime, limit),
+    ).fetchall()
+
+
+def lost(
+    db: sqlite3.Connection, agent_id: str, monotonic: float, remote: str
+) -> list[tuple[str, str]]:
+    """Execution and dispatch ids whose lease has run out, or may have lost its process."""
+    return db.execute(
+        "SELECT e.id, d.id FROM dispatches d JOIN executions e ON e.n = d.execution"
+        " WHERE d.agent_id = ? AND d.status = 'in_flight'"
+        " AND (d.renewed + d.lease_seconds < ? OR d.owner <> ?) ORDER BY d.renewed",
+        (agent_id, monotonic, remote),
+    ).fetchall()
+
+
+def next_deadline(db: sqlite3.Connection) -> float | None:
+    """When the next execution's time is over, on the boot-time clock."""
+    sql = f"SELECT min(deadline_due) FROM executions WHERE deadline_due IS NOT NULL AND {LIVE}"
+    found: float | None = db.execute(sql).fetchone()[0]
+    return found
+
+
+# -- how a delivery ended
+
+
+def delivered(db: sqlite3.Connection, dispatch: int) -> None:
+    db.execute("UPDATE dispatches SET failures = 0 WHERE n = ?", (dispatch,))
+
+
+def undelivered(
+    db: sqlite3.Connection, dispatch: int, strikes: int, due_at: int, due_: float
+) -> None:
+    db.execute(
+        "UPDATE dispatches SET status = 'failed', owner = NULL, failures = failures + 1,"
+        " strikes = ?, due_at = ?, due = ? WHERE n = ?",
+        (strikes, due_at, due_, dispatch),
+    )
+
+
+def hasten(db: sqlite3.Connection, agent_id: str, due_at: int, due_: float) -> None:
+    """The agent can be reached again: what waits for another try is due now."""
+    db.execute(
+        "UPDATE dispatches SET due_at = ?, due = ? WHERE agent_id = ? AND status = 'failed'"
+        " AND failures > 0 AND due > ?",
+        (due_at, due_, agent_id, due_),
+    )
+
+
+def failures(db: sqlite3.Connection, dispatch: int) -> int:
+    found: int = db.execute("SELECT failures FROM dispatches WHERE n = ?", (dispatch,)).fetchone()[
+        0
+    ]
+    return found
+
+
+# -- notices
+
+
+def want_notice(db: sqlite3.Connection, dispatch: int) -> None:
+    db.execute("UPDATE dispatches SET wants_notice = 1 WHERE n = ?", (dispatch,))
+
+
+def leave_notice(db: sqlite3.Connection, execution: int) -> None:
+    """Have the agent told that the lease under which it runs the execution is over, if it asked."""
+    db.execute(
+        "INSERT INTO notices (agent_id, execution_id, dispatch_id, attempt, lease_seconds)"
+        " SELECT d.agent_id, e.id, d.id, d.attempt, d.lease_seconds"
+        " FROM dispatches d JOIN executions e ON e.n = d.execution"
+        " WHERE d.execution = ? AND d.status = 'in_flight' AND d.wants_notice",
+        (execution,),
+    )
+
+
+def notices_for(db: sqlite3.Connection, agent_ids: Sequence[str]) -> bool:
+    marks = ", ".join("?" * len(agent_ids))
+    sql = f"SELECT 1 FROM notices WHERE agent_id IN ({marks}) LIMIT 1"
+    return db.execute(sql, agent_ids).fetchone() is not None
+
+
+def take_notices(db: sqlite3.Connection, agent_ids: Sequence[str]) -> list[Notice]:
+    marks = ", ".join("?" * len(agent_ids))
+    rows = db.execute(
+        f"DELETE FROM notices WHERE agent_id IN ({marks})"
+        " RETURNING agent_id, execution_id, dispatch_id, attempt, lease_seconds",
+        agent_ids,
+    ).fetchall()
+    return [Notice._make(row) for row in rows]

@@ -1,0 +1,354 @@
+"""``KernelClient``: what an execution asks of its kernel, over signed HTTP (protocol.md 2.2,
+13.3)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
+
+from .clock import SYSTEM
+from .errors import APIError, NetworkError, NotFoundError, api_error
+from .ports import Clock
+from .signing import sign_body, sign_request
+from .transport import Reply, Transport
+from .types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
+
+__all__ = [
+    "EXTENSIONS",
+    "Answer",
+    "KernelClient",
+    "decision_of",
+    "error_of",
+    "outcome_body",
+    "submit_body",
+    "understood",
+]
+
+EXTENSIONS = ("request-id", "batch", "leases", "release", "cancel-notice")
+"""The extensions of protocol.md 17 that this agent understands."""
+
+T = TypeVar("T")
+
+_GATEWAY = frozenset({502, 503, 504})
+_UNAUTHORIZED = 401
+_LARGEST_BODY = 10 * 2**20
+_HEADER_VALUE = re.compile(r"[!-~]+( +[!-~]+)*")
+
+
+class Answer(NamedTuple):
+    """What became of one operation of a batch."""
+
+    status: int
+    body: Any
+
+
+class KernelClient:
+    """An ``AgentKernel`` at a URL. Thread-safe.
+
+    ``base_url``, ``agent_id``, ``secret``: as of ``Agent``. ``timeout``: seconds for each wait.
+    ``signature``: ``"v1"`` (the request form) or ``"body"`` pins the form; without it the first
+    refused request decides.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        agent_id: str,
+        secret: str,
+        *,
+        timeout: float = 35.0,
+        signature: str | None = None,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        if signature not in (None, "v1", "body"):
+            raise ValueError(f"signature must be 'v1' or 'body', not {signature!r}")
+        if not _HEADER_VALUE.fullmatch(agent_id):
+            raise ValueError(f"agent_id must be printable ASCII, not {agent_id!r}")
+        self.agent_id = agent_id
+        self._secret = secret
+        self._transport = Transport(base_url, timeout=timeout)
+        self._clock = clock
+        self._request_form = signature != "body"
+        self._form_is_known = signature is not None
+        self._extensions: frozenset[str] = frozenset()
+
+    def learn_extensions(self, named: str) -> None:
+        """What the kernel named in a webhook's ``Rebuno-Extensions``: only that is used."""
+        self._extensions = frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+
+    @property
+    def wants_request_ids(self) -> bool:
+        """Whether a submit should carry an id, under which it may be repeated."""
+        return "request-id" in self._extensions
+
+    @property
+    def batches(self) -> bool:
+        """Whether outcomes may travel with a later request: only where that can be repeated."""
+        return "batch" in self._extensions and self.wants_request_ids
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._transport.close()
+
+    # -- ports.AgentKernel
+
+    def get_execution(self, execution_id: str) -> Execution:
+        answer = self._get(_path(execution_id))
+        return understood("an execution", lambda: Execution.model_validate(answer))
+
+    def list_steps(self, execution_id: str) -> list[Step]:
+        found = self._get(_path(execution_id) + "/steps") or []
+        return understood("steps", lambda: [Step.model_validate(step) for step in found])
+
+    def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
+        path = _path(lease.execution_id) + "/steps"
+        return decision_of(self._post(path, submit_body(proposal), lease, proposal.request_id))
+
+    def complete_step(self, lease: LeaseKey, step_id: str, result: str) -> StepDecision:
+        path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/complete"
+        return decision_of(self._post(path, outcome_body("result", result), lease))
+
+    def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
+        path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/fail"
+        return decision_of(self._post(path, outcome_body("error", error), lease))
+
+    def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
+        if "leases" in self._extensions and len(leases) > 1:
+            return self._renew_together(leases)
+        return [self._renew(lease) for lease in leases]
+
+    def _renew(self, lease: LeaseKey) -> Renewal:
+        try:
+            self._post(_path(lease.execution_id) + "/heartbeat", "", lease)
+            if not lease.attempt and self.get_execution(lease.execution_id).status.terminal:
+                return Renewal.SUPERSEDED  # The oldest kernels accept every beat.
+        except NetworkError:
+            return Renewal.UNKNOWN
+        except APIError as error:
+            gone = error.code in ("lease_superseded", "execution_terminal")
+            return Renewal.SUPERSEDED if gone or _is_not_found(error) else Renewal.UNKNOWN
+        return Renewal.ACCEPTED
+
+    def _renew_together(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
+        listed = [
+            {
+                "execution_id": lease.execution_id,
+                "dispatch_id": lease.dispatch_id,
+                "dispatch_attempt": lease.attempt,
+            }
+            for lease in leases
+        ]
+        try:
+            answer = self._post_extension("leases", "/v0/leases", json.dumps({"leases": listed}))
+            gone = understood("renewals", lambda: set(answer["superseded"] or ()))
+        except (NetworkError, APIError):
+            return [Renewal.UNKNOWN] * len(leases)
+        return [
+            Renewal.SUPERSEDED if index in gone else Renewal.ACCEPTED
+            for index in range(len(leases))
+        ]
+
+    def complete(self, lease: LeaseKey, output: str) -> None:
+        self._post(_path(lease.execution_id) + "/complete", outcome_body("output", output), lease)
+
+    def fail(self, lease: LeaseKey, reason: str) -> None:
+        body = outcome_body("error", json.dumps(reason))
+        self._post(_path(lease.execution_id) + "/fail", body, lease)
+
+    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+        if "release" not in self._extensions:
+            return  # It runs out by itself.
+        query = "?interrupted=1" if interrupted else ""
+        path = f"{_path(lease.execution_id)}/release{query}"
+        self._post_extension("release", path, "", lease)
+
+    # -- beyond the port
+
+    def batch(
+        self, lease: LeaseKey, operations: Sequence[str], request_id: str = ""
+    ) -> list[Answer]:
+        """Send operations (JSON texts) that are applied in order until one is refused; the answers
+        of those that were. ``request_id`` is that of the submit among them."""
+        path = _path(lease.execution_id) + "/batch"
+        body = f'{{"operations":[{",".join(operations)}]}}'
+        answer = self._post_extension("batch", path, body, lease, request_id)
+        return understood(
+            "a batch",
+            lambda: [Answer(int(it["status"]), it.get("body")) for it in answer["results"]],
+        )
+
+    def put_metadata(self, metadata: dict[str, Any]) -> None:
+        """Publish what the agent is and takes (protocol.md 13.10)."""
+        path = f"/v0/agents/{quote(self.agent_id, safe='')}/metadata"
+        self._exchange("PUT", path, json.dumps(metadata), None, "")
+
+    # -- requests
+
+    def _get(self, path: str) -> Any:
+        try:
+            return self._exchange("GET", path, "", None, "")
+        except NetworkError as error:
+            error.repeatable = True
+            raise
+
+    def _post(
+        self, path: str, body: str, lease: LeaseKey | None = None, request_id: str = ""
+    ) -> Any:
+        try:
+            return self._exchange("POST", path, body, lease, request_id)
+        except NetworkError as error:
+            error.repeatable = error.repeatable or bool(request_id)
+            raise
+
+    def _post_extension(
+        self, name: str, path: str, body: str, lease: LeaseKey | None = None, request_id: str = ""
+    ) -> Any:
+        """A kernel that knows no such route has never had the extension, or no longer."""
+        try:
+            return self._post(path, body, lease, request_id)
+        except APIError as error:
+            if error.code == APIError.code and error.status_code in (404, 405):
+                self._extensions -= {name}
+                raise NetworkError(f"the kernel has no {name!r}", repeatable=True) from error
+            raise
+
+    def _exchange(
+        self, method: str, path: str, text: str, lease: LeaseKey | None, request_id: str
+    ) -> Any:
+        try:
+            body = text.encode()
+        except UnicodeEncodeError as error:  # A lone surrogate, which no kernel stores either.
+            raise api_error("validation_error", f"not encodable: {error}", 400) from error
+        if len(body) > _LARGEST_BODY:
+            message = f"{len(body)} bytes are not sent; a kernel takes at most {_LARGEST_BODY}"
+            raise api_error("validation_error", message, 413)
+        target = self._transport.target(path)
+        request_form = self._request_form
+
+        def send() -> Reply:
+            headers = self._headers(method, target, body, lease, request_form)
+            if request_id:
+                headers.append(("Rebuno-Request-Id", request_id))
+            return self._transport.send(method, target, headers, body)
+
+        reply = send()
+        if reply.status == _UNAUTHORIZED and not self._form_is_known:
+            # Refused before anything was done, so it may be sent again in the other form.
+            request_form = not request_form
+            reply = send()
+        if reply.status < 300 and not self._form_is_known:
+            self._request_form, self._form_is_known = request_form, True
+        return _read(reply, f"{method} {target}")
+
+    def _headers(
+        self, method: str, target: str, body: bytes, lease: LeaseKey | None, request_form: bool
+    ) -> list[tuple[str, str]]:
+        dispatch_id = lease.dispatch_id if lease else ""
+        attempt = str(lease.attempt) if lease and lease.attempt else ""
+        headers = [
+            ("Content-Type", "application/json"),
+            ("Rebuno-Agent-Id", self.agent_id),
+            ("Rebuno-Extensions", _NAMED),
+        ]
+        if dispatch_id:
+            headers.append(("Rebuno-Dispatch-Id", dispatch_id))
+        if attempt:
+            headers.append(("Rebuno-Dispatch-Attempt", attempt))
+        if not request_form:
+            headers.append(("Rebuno-Signature", sign_body(self._secret, body)))
+            return headers
+        timestamp = str(self._clock.wall() // 1_000_000)
+        signature = sign_request(
+            self._secret,
+            method=method,
+            target=target,
+            timestamp=timestamp,
+            dispatch_id=dispatch_id,
+            dispatch_attempt=attempt,
+            body=body,
+        )
+        headers += [("Rebuno-Timestamp", timestamp), ("Rebuno-Signature", signature)]
+        return headers
+
+
+_NAMED = ", ".join(EXTENSIONS)
+
+
+def _is_not_found(error: APIError) -> bool:
+    return isinstance(error, NotFoundError)
+
+
+def _path(execution_id: str) -> str:
+    return f"/v0/executions/{quote(execution_id, safe='')}"
+
+
+def submit_body(proposal: Proposal) -> str:
+    """What a submit says. The arguments are spliced in as they are: parsing and writing 30 KB
+    again costs more than the rest."""
+    return (
+        f'{{"kind":{json.dumps(proposal.kind)},"target":{json.dumps(proposal.target)},'
+        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"}}'
+    )
+
+
+def outcome_body(member: str, text: str) -> str:
+    """What an outcome says: one member, whose JSON text is given."""
+    return f'{{"{member}":{text}}}'
+
+
+def understood(what: str, read: Callable[[], T]) -> T:
+    """What ``read`` makes of an answer; one that is not the protocol's tells nothing."""
+    try:
+        return read()
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise NetworkError(f"the answer is not {what}: {type(error).__name__}: {error}") from error
+
+
+def decision_of(answer: Any) -> StepDecision:
+    """A decision (protocol.md 3.3); raises ``NetworkError`` for what is none."""
+    return understood("a decision", lambda: _decision(answer))
+
+
+def _decision(answer: Any) -> StepDecision:
+    return StepDecision(
+        decision=answer["decision"],
+        step_id=answer.get("step_id", ""),
+        result_json=_text(answer, "result"),
+        error_json=_text(answer, "error"),
+        approval_id=answer.get("approval_id", ""),
+        reason=answer.get("reason", ""),
+        rule_id=answer.get("rule_id", ""),
+    )
+
+
+def _text(answer: dict[str, Any], key: str) -> str | None:
+    return json.dumps(answer[key], separators=(",", ":")) if key in answer else None
+
+
+def _read(reply: Reply, what: str) -> Any:
+    """The JSON of a reply; raises ``APIError`` for an envelope (protocol.md 1.2), ``NetworkError``
+    when it may be not the kernel's: then what became of the request is unknown."""
+    if reply.status >= 300:
+        raise error_of(reply.status, reply.body, what)
+    if not reply.body.strip():
+        return None
+    return understood("JSON", lambda: json.loads(reply.body))
+
+
+def error_of(status: int, body: bytes, what: str) -> APIError | NetworkError:
+    """The error of a reply to ``what``."""
+    try:
+        envelope = json.loads(body)
+        code, message = str(envelope["code"]), str(envelope.get("message", ""))
+        rule_id = str(envelope.get("rule_id", ""))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        said = body[:200].decode("utf-8", "replace").strip()
+        if status >= 500:
+            return NetworkError(f"{what} was answered {status} without an envelope: {said}")
+        return api_error(APIError.code, said or "request failed", status)
+    if status in _GATEWAY:
+        return NetworkError(f"{what} was answered {status}: {message}")
+    return api_error(code, message, status, rule_id)

@@ -1,0 +1,168 @@
+"""What an agent runs on in one process, from its first delivery until it is closed."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from .agent import Outcome, dispatch
+from .binding import Binding
+from .errors import NetworkError, RebunoError
+from .heartbeat import RENEWER, Lease
+from .kernel_client import KernelClient
+from .outbox import Outbox, Sender
+from .ports import AgentKernel
+from .types import LeaseKey
+from .webhook import Delivery, Webhook, WebhookAnswer
+from .workers import Slot, Workers
+
+__all__ = ["RemoteService", "Service"]
+
+_log = logging.getLogger(__name__)
+
+_UNWINDING_SECONDS = 0.3
+"""How long closing waits for handlers that see their cancel flag."""
+_RELEASING_SECONDS = 2.0
+
+
+class Service(Protocol):
+    def begin(self) -> None:
+        """Say what the agent is, once."""
+
+    def handle(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+        """Take a delivery."""
+
+    def dispatch(self, lease: Lease) -> Outcome:
+        """Run the handler in this thread."""
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until nothing waits or runs; whether that is so."""
+
+    def close(self, grace: float) -> None:
+        """End everything."""
+
+
+class RemoteService:
+    """Serves a kernel at a URL: its webhooks, its leases, its connections."""
+
+    def __init__(
+        self,
+        binding: Binding,
+        client: KernelClient,
+        secret: str,
+        workers: int,
+        metadata: dict[str, Any],
+    ) -> None:
+        self._binding = binding
+        self._client = client
+        self._sender = Sender()
+        self._publication = Publication(client, metadata)
+        self._webhook = Webhook(
+            (secret,),
+            client,
+            self._run,
+            workers=workers,
+            renewer=RENEWER,
+            learn_extensions=client.learn_extensions,
+        )
+
+    def begin(self) -> None:
+        self._publication.begin()
+
+    def handle(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+        return self._webhook.handle(headers, body)
+
+    def dispatch(self, lease: Lease) -> Outcome:
+        return self._run(lease, lambda: None)
+
+    def _run(self, lease: Lease, secured: Callable[[], None]) -> Outcome:
+        # Beats of one kernel travel together, so it is the client that sends them.
+        RENEWER.keep(lease, self._client)
+        self._publication.begin()
+        kernel: AgentKernel = self._client
+        if self._client.batches:
+            kernel = Outbox(self._client, lease, self._sender)
+        outcome = dispatch(self._binding, kernel, lease, secured=secured)
+        _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
+        return outcome
+
+    def join(self, seconds: float | None = None) -> bool:
+        return self._webhook.join(seconds)
+
+    def close(self, grace: float) -> None:
+        close_webhook(self._webhook, self._client, grace)
+        self._client.close()
+
+
+def close_webhook(webhook: Webhook, kernel: AgentKernel, grace: float) -> None:
+    """Accept nothing more, let handlers finish, end the others and give their leases back."""
+    _give_back(kernel, webhook.stop())
+    webhook.join(grace)
+    left = webhook.deliveries
+    for delivery in left:
+        RENEWER.drop(delivery.lease)
+        delivery.lease.end("the agent is closing")
+    if left and not webhook.join(_UNWINDING_SECONDS):
+        for delivery in webhook.deliveries:
+            _tell_where(delivery)
+    _give_back(kernel, left)
+
+
+def _give_back(kernel: AgentKernel, deliveries: list[Delivery]) -> None:
+    """Release the leases, several at once; those that were lost or have ended are gone."""
+
+    def release(lease: LeaseKey, _: Slot) -> None:
+        try:
+            kernel.release(lease)
+        except RebunoError as error:
+            _log.info("execution %s: lease not given back: %s", lease.execution_id, error)
+
+    releasing = Workers("rebuno-release", release, size=8, longest_queue=len(deliveries))
+    for delivery in deliveries:
+        releasing.offer(delivery.lease.key)
+    releasing.join(_RELEASING_SECONDS)
+    releasing.close()
+
+
+def _tell_where(delivery: Delivery) -> None:
+    thread = delivery.thread
+    frame = sys._current_frames().get(thread.ident or 0) if thread is not None else None
+    if frame is not None:
+        _log.warning(
+            "execution %s: cancel requested, body still running:\n%s",
+            delivery.lease.key.execution_id,
+            "".join(traceback.format_stack(frame)),
+        )
+
+
+class Publication:
+    """Publishes what an agent is and takes (protocol.md 13.10). Never affects its deliveries."""
+
+    def __init__(self, client: KernelClient, metadata: dict[str, Any]) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._guard = threading.Lock()
+        self._begun = False
+
+    def begin(self) -> None:
+        """Publish it now, in a thread of its own, unless that was begun before."""
+        with self._guard:
+            begun, self._begun = self._begun, True
+        if not begun:
+            publishing = Workers("rebuno-metadata", self._publish, size=1, longest_queue=1)
+            publishing.offer(self._metadata)
+            publishing.close_when_done()
+
+    def _publish(self, metadata: dict[str, Any], _: Slot) -> None:
+        try:
+            self._client.put_metadata(metadata)
+        except NetworkError as error:
+            _log.info("the agent's description was not published yet: %s", error)
+            with self._guard:
+                self._begun = False  # With the next delivery, again.
+        except Exception as error:
+            _log.info("the agent's description was not published: %s", error)

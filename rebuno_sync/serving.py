@@ -1,0 +1,100 @@
+"""Serving a WSGI application in this process, on waitress, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+__all__ = ["Server", "stopped_by_signals"]
+
+_log = logging.getLogger(__name__)
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_MISSING = (
+    "serving needs waitress, which comes with an extra: pip install 'rebuno-sync[serve]'."
+    " Or mount the WSGI application in a server of your own."
+)
+
+
+class Server:
+    """Serves ``app`` from its construction, in a thread of its own, until ``close``.
+
+    ``port``: 0 takes a free one. Raises ``ImportError`` naming the extra when the server is not
+    installed, and ``OSError`` when the address cannot be had.
+    """
+
+    def __init__(self, app: WSGIApplication, host: str, port: int, *, threads: int = 8) -> None:
+        try:
+            from waitress import create_server, wasyncore
+        except ImportError as error:
+            raise ImportError(_MISSING) from error
+        self._loop_once: Callable[..., None] = wasyncore.loop
+        self._close_all: Callable[..., None] = wasyncore.close_all
+        self._map: dict[int, Any] = {}
+        self._server: Any = create_server(
+            app,
+            map=self._map,
+            host=host,
+            port=port,
+            threads=threads,
+            ident=None,
+            clear_untrusted_proxy_headers=True,
+        )
+        listening = getattr(self._server, "effective_listen", None) or [
+            (self._server.effective_host, self._server.effective_port)
+        ]
+        self.host, self.port = str(listening[0][0]), int(listening[0][1])
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="rebuno-server", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def _serve(self) -> None:
+        while not self._closing:
+            self._loop_once(timeout=30, use_poll=True, map=self._map, count=1)
+        self._server.task_dispatcher.shutdown(timeout=1)
+        self._close_all(self._map)
+
+    def close(self) -> None:
+        """Stop serving; requests under way are cut off."""
+        self._closing = True
+        for waiter in list(self._map.values()):
+            if hasattr(waiter, "pull_trigger"):
+                waiter.pull_trigger()
+                break
+        self._thread.join()
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Have ``stop`` called on the first SIGINT or SIGTERM; the second ends the process at once.
+
+    Does nothing outside the main thread: only there Python handles signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        for each in _STOPPING:
+            signal.signal(each, signal.SIG_DFL)
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in _STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""The embedded kernel's own rules, and what its file goes through."""
