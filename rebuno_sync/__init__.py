@@ -2,6 +2,7 @@
 
 from . import errors, types
 from .agent import Outcome
+from .client import Client
 from .context import execution
 from .effects import step, tool, wrap_tool
 from .errors import (
@@ -27,12 +28,15 @@ from .errors import (
     ValidationError,
     failure_reason,
 )
+from .host import Agent
 from .local import run
 from .pool import ThreadPoolExecutor, carry
 
 __all__ = [
     "APIError",
+    "Agent",
     "Blocked",
+    "Client",
     "ConflictError",
     "ExecutionCancelled",
     "ExecutionFailed",

@@ -369,7 +369,7 @@ def current(what: str) -> ExecutionContext:
     if _live:
         message = (
             f"{what} was called in the thread {threading.current_thread().name!r}, which has lost"
-            " the execution: it was started without it. Wrap what the thread runs in"
+            " the execution: a thread does not inherit one. Wrap what the thread runs in"
             " rebuno_sync.carry(fn), or use rebuno_sync.ThreadPoolExecutor."
         )
     raise NoActiveExecution(message)

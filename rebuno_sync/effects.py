@@ -72,14 +72,18 @@ def _decorated(fn: Any, name: str | None, idempotency: str) -> Any:
 def _make_tool(
     fn: Callable[P, R], name: str, idempotency: str, bound_receiver: bool
 ) -> Callable[P, R]:
-    _check_body(fn, name)
+    _check_body(fn, f"tool {name!r}")
     arguments = arguments_codec(fn, bound_receiver=bound_receiver)
     result = return_codec(fn)
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         context = current(f"tool {name!r}")
-        text = arguments.encode(args, kwargs)
+        try:
+            text = arguments.encode(args, kwargs)
+        except TypeError as error:
+            error.add_note(f"in a call of the tool {name!r}; nothing was recorded")
+            raise
         proposal = Proposal(StepKind.TOOL_CALL, name, text, idempotency, canonical=True)
         try:
             return cast(R, context.perform(proposal, lambda: fn(*args, **kwargs), result))
@@ -110,19 +114,19 @@ def _is_method(fn: Callable[..., object]) -> bool:
     return first in ("self", "cls")
 
 
-def _check_body(fn: Callable[..., object], name: str) -> None:
+def _check_body(fn: Callable[..., object], what: str) -> None:
     while isinstance(fn, functools.partial):
         fn = fn.func
     called = fn if inspect.isclass(fn) else getattr(fn, "__call__", fn)  # noqa: B004 - may be async
     for candidate in (fn, called):
         if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
             raise TypeError(
-                f"tool {name!r} is an async function; rebuno_sync runs blocking code. Write it as a"
+                f"{what} is an async function; rebuno_sync runs blocking code. Write it as a"
                 " plain function (asyncio.run(...) inside it if need be)."
             )
         if inspect.isgeneratorfunction(candidate):
             raise TypeError(
-                f"tool {name!r} is a generator; its values would not be recorded. Return a list."
+                f"{what} is a generator; its values would not be recorded. Return a list."
             )
 
 
@@ -141,8 +145,12 @@ def step(
     """
     check_idempotency(idempotency)
     context = current(f"step {name!r}")
-    _check_body(fn, name)
+    _check_body(fn, f"step {name!r}")
     given = args or {}
+    if not isinstance(given, dict):
+        raise TypeError(
+            f"step {name!r}: args must be a dict of {name!r}'s arguments by name, not {given!r}"
+        )
     text = encode_named_arguments(fn, given) if given else encode_plain_arguments(given)
     proposal = Proposal(StepKind.LOCAL, name, text, idempotency, canonical=True)
     return cast(R, context.perform(proposal, lambda: fn(**given), return_codec(fn)))
@@ -167,7 +175,7 @@ def wrap_tool(
     (protocol.md 13.8).
     """
     check_idempotency(idempotency)
-    _check_body(invoke, name)
+    _check_body(invoke, f"tool {name!r}")
     schema = args_schema or {}
 
     def call(**kwargs: Any) -> Any:

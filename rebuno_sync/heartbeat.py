@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 _LONGEST_INTERVAL = 30.0
 _RETRY_SECONDS = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_LARGEST_BEAT = 25
-"""Leases in one beat: where each is a request of its own, several beats are sent at once."""
+_LARGEST_BEAT = 100
+"""Leases in one beat, where they travel together."""
 _MOST_IDLE_ENTRIES = 64
 """How many dropped leases may wait in the heap for their time."""
 
@@ -267,6 +267,8 @@ class Renewer:
         while lease.can_hold() and not lease.holds() and not self.beat(lease, kernel):
             lease.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+        if not lease.holds():
+            lease.end("no heartbeat under it was accepted in time")
         return lease.holds()
 
     def beat_once(self, now: float) -> None:
@@ -285,7 +287,8 @@ class Renewer:
             self._apply(lease, answer, sent)
 
     def _take_due(self, now: float) -> list[_Beat]:
-        """What is due, those of one kernel together, though not too many in one beat."""
+        """What is due: those of one kernel together where they travel so, else one by one, several
+        at once."""
         beats: list[_Beat] = []
         open_: dict[int, _Beat] = {}
         with self._guard:
@@ -299,7 +302,8 @@ class Renewer:
                 if lease.over:
                     continue
                 beat = open_.get(id(kept.kernel))
-                if beat is None or len(beat.leases) >= _LARGEST_BEAT:
+                most = _LARGEST_BEAT if kept.kernel.renews_together else 1
+                if beat is None or len(beat.leases) >= most:
                     beat = open_[id(kept.kernel)] = _Beat(kept.kernel, [])
                     beats.append(beat)
                 beat.leases.append(lease)

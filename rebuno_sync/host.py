@@ -18,7 +18,7 @@ from .heartbeat import Lease
 from .kernel_client import KernelClient
 from .ports import HostingKernel
 from .service import LocalService, RemoteService, Service
-from .serving import Server, stopped_by_signals
+from .serving import Server, Stop, stopped_by_signals
 from .webhook import WebhookAnswer
 from .wsgi import WebhookApp
 
@@ -75,7 +75,7 @@ class Agent:
         self._secret = self._base_url = ""
         if kernel is None:
             self._secret = _given(secret, "secret", "REBUNO_AGENT_SECRET")
-            self._base_url = _given(base_url, "base_url", "REBUNO_URL").rstrip("/")
+            self._base_url = _given(base_url or None, "base_url", "REBUNO_URL").rstrip("/")
         self._timeout = kernel_timeout
         self._signature = os.environ.get("REBUNO_SIGNATURE") or None
         self._description = description
@@ -84,7 +84,7 @@ class Agent:
         self._grace = grace
         self._binding: Binding | None = None
         self._closed = False
-        self._stops: set[threading.Event] = set()
+        self._stops: set[Stop] = set()
         self._forget_service()
         if kernel is None:
             self._connect()  # Bad arguments are found out now.
@@ -141,22 +141,20 @@ class Agent:
         binding = self._bound()
         with self._guard:
             if self._made is None:
-                metadata = {
-                    "description": self._description,
-                    "input_schema": binding.schema(),
-                    "output_schema": self._output_schema,
-                }
-                if self._kernel is None:
-                    self._made = RemoteService(
-                        binding, self._connect(), self._secret, self._workers, metadata
-                    )
-                else:
-                    self._made = LocalService(
-                        binding, self._kernel, self.agent_id, self._workers, metadata
-                    )
+                self._made = self._start(binding)
                 if self._closed:
                     self._made.close(0)
             return self._made
+
+    def _start(self, binding: Binding) -> Service:
+        if self._kernel is not None:
+            return LocalService(binding, self._kernel, self.agent_id, self._workers)
+        metadata = {
+            "description": self._description,
+            "input_schema": binding.schema(),
+            "output_schema": self._output_schema,
+        }
+        return RemoteService(binding, self._connect(), self._secret, self._workers, metadata)
 
     def run(self, fn: Callable[..., Any], host: str = "0.0.0.0", port: int = 5000) -> None:
         """Serve ``fn`` at ``http://host:port`` until ``close``, SIGINT or SIGTERM; then close.
@@ -165,23 +163,23 @@ class Agent:
         kernel in this process nothing is served, and ``host`` and ``port`` mean nothing. Raises
         ``ImportError`` when the extra ``serve`` is not installed.
         """
-        self.bind(fn)
-        stop = threading.Event()
-        self._stops.add(stop)
-        server = None if self._kernel is not None else Server(self.app, host, port)
-        try:
-            if server is not None:
-                where = server.url + self.webhook_path
-                _log.info("agent %s takes webhooks at %s", self.agent_id, where)
-                self._service().begin()
-            with stopped_by_signals(stop.set):
+        stop = Stop()
+        with stopped_by_signals(stop.set):
+            self.bind(fn)
+            server = None if self._kernel is not None else Server(self.app, host, port)
+            self._stops.add(stop)
+            try:
+                if server is not None:
+                    where = server.url + self.webhook_path
+                    _log.info("agent %s takes webhooks at %s", self.agent_id, where)
+                    self._service().begin()
                 if not self._closed:
                     stop.wait()
-                self.close()
-        finally:
-            self._stops.discard(stop)
-            if server is not None:
-                server.close()
+                self.close()  # Still serving: what comes now is refused in words.
+            finally:
+                self._stops.discard(stop)
+                if server is not None:
+                    server.close()
 
     def dispatch(self, lease: Lease) -> Outcome:
         """Run the handler under ``lease`` in this thread; for hosts that deliver by themselves."""
@@ -221,7 +219,7 @@ class Entrance:
 
 
 def _given(value: str | None, name: str, variable: str) -> str:
-    value = value or (os.environ.get(variable) if value is None or name == "base_url" else "")
+    value = os.environ.get(variable) if value is None else value
     if not value:
         raise ValueError(f"an agent needs {name}: give {name}=... or set {variable}")
     return value

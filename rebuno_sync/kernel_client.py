@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from .clock import SYSTEM
 from .errors import APIError, NetworkError, NotFoundError, api_error
 from .ports import Clock
+from .replies import error_of, understood
 from .signing import sign_body, sign_request
 from .transport import Reply, Transport
 from .types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
@@ -21,18 +22,13 @@ __all__ = [
     "Answer",
     "KernelClient",
     "decision_of",
-    "error_of",
     "outcome_body",
     "submit_body",
-    "understood",
 ]
 
 EXTENSIONS = ("request-id", "batch", "leases", "release", "cancel-notice")
 """The extensions of protocol.md 17 that this agent understands."""
 
-T = TypeVar("T")
-
-_GATEWAY = frozenset({502, 503, 504})
 _UNAUTHORIZED = 401
 _LARGEST_BODY = 10 * 2**20
 _HEADER_VALUE = re.compile(r"[!-~]+( +[!-~]+)*")
@@ -85,6 +81,10 @@ class KernelClient:
         return "request-id" in self._extensions
 
     @property
+    def renews_together(self) -> bool:
+        return "leases" in self._extensions
+
+    @property
     def batches(self) -> bool:
         """Whether outcomes may travel with a later request: only where that can be repeated."""
         return "batch" in self._extensions and self.wants_request_ids
@@ -116,7 +116,7 @@ class KernelClient:
         return decision_of(self._post(path, outcome_body("error", error), lease))
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
-        if "leases" in self._extensions and len(leases) > 1:
+        if self.renews_together and len(leases) > 1:
             return self._renew_together(leases)
         return [self._renew(lease) for lease in leases]
 
@@ -226,7 +226,7 @@ class KernelClient:
             message = f"{len(body)} bytes are not sent; a kernel takes at most {_LARGEST_BODY}"
             raise api_error("validation_error", message, 413)
         target = self._transport.target(path)
-        request_form = self._request_form
+        request_form, was_known = self._request_form, self._form_is_known
 
         def send() -> Reply:
             headers = self._headers(method, target, body, lease, request_form)
@@ -235,7 +235,8 @@ class KernelClient:
             return self._transport.send(method, target, headers, body)
 
         reply = send()
-        if reply.status == _UNAUTHORIZED and not self._form_is_known:
+        found_meanwhile = self._form_is_known and self._request_form == request_form
+        if reply.status == _UNAUTHORIZED and not was_known and not found_meanwhile:
             # Refused before anything was done, so it may be sent again in the other form.
             request_form = not request_form
             reply = send()
@@ -299,14 +300,6 @@ def outcome_body(member: str, text: str) -> str:
     return f'{{"{member}":{text}}}'
 
 
-def understood(what: str, read: Callable[[], T]) -> T:
-    """What ``read`` makes of an answer; one that is not the protocol's tells nothing."""
-    try:
-        return read()
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise NetworkError(f"the answer is not {what}: {type(error).__name__}: {error}") from error
-
-
 def decision_of(answer: Any) -> StepDecision:
     """A decision (protocol.md 3.3); raises ``NetworkError`` for what is none."""
     return understood("a decision", lambda: _decision(answer))
@@ -336,19 +329,3 @@ def _read(reply: Reply, what: str) -> Any:
     if not reply.body.strip():
         return None
     return understood("JSON", lambda: json.loads(reply.body))
-
-
-def error_of(status: int, body: bytes, what: str) -> APIError | NetworkError:
-    """The error of a reply to ``what``."""
-    try:
-        envelope = json.loads(body)
-        code, message = str(envelope["code"]), str(envelope.get("message", ""))
-        rule_id = str(envelope.get("rule_id", ""))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        said = body[:200].decode("utf-8", "replace").strip()
-        if status >= 500:
-            return NetworkError(f"{what} was answered {status} without an envelope: {said}")
-        return api_error(APIError.code, said or "request failed", status)
-    if status in _GATEWAY:
-        return NetworkError(f"{what} was answered {status}: {message}")
-    return api_error(code, message, status, rule_id)

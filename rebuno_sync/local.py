@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
@@ -54,6 +55,8 @@ def run(
     ``StorageError`` when the file cannot be used.
     """
     binding = Binding(handler)
+    if key is not None and not isinstance(key, str):
+        raise TypeError(f"key must be a text, not {key!r}; str(...) of an id will do")
     host = _Host(binding, agent or _agent_name(handler), kernel or _default_kernel())
     return cast(R, host.run(input, key, timeout))
 
@@ -119,8 +122,8 @@ class _Host:
             if timeout is not None and waited >= timeout:
                 raise TimeoutError(
                     f"execution {execution.id} of {self._agent_id} is still {execution.status}"
-                    f" after {timeout} s, held by another process or not due; it goes on without"
-                    " this call"
+                    f" after {timeout} s: another thread or process runs it, or its next attempt is"
+                    " not due yet. It goes on without this call"
                 )
             self._kernel.wait_for_change(mark, 1.0 if timeout is None else timeout - waited)
 
@@ -147,6 +150,8 @@ class _Host:
         try:
             output = ended(execution).output
         except ExecutionFailed as error:
+            if failure is None:
+                error.add_note("This failure was recorded earlier; the handler was not run now.")
             raise error from failure
         return self._binding.output.decode(json.dumps(output))
 
@@ -176,13 +181,21 @@ _opening = threading.Lock()
 
 
 def _default_kernel() -> Kernel:
-    path = Path(os.environ.get("REBUNO_DB") or DEFAULT_PATH).absolute()
+    path = Path(os.environ.get("REBUNO_DB") or DEFAULT_PATH).expanduser().absolute()
     with _opening:
         kernel = _kernels.get(path)
         if kernel is None:
+            if not _kernels:
+                atexit.register(_close_default_kernels)
             kernel = _kernels[path] = Kernel(path)
             _log.info("executions are recorded in %s", path)
         return kernel
+
+
+def _close_default_kernels() -> None:
+    """Leave one file behind: the last to close it takes its log in."""
+    for kernel in list(_kernels.values()):
+        kernel.close()
 
 
 def _renew_lock() -> None:

@@ -20,7 +20,8 @@ from .clock import SYSTEM
 from .errors import APIError, Interrupted, NetworkError, api_error
 from .failures import not_storable
 from .heartbeat import Lease
-from .kernel_client import Answer, KernelClient, decision_of, error_of
+from .kernel_client import Answer, KernelClient, decision_of
+from .replies import error_of
 from .types import (
     DecisionKind,
     Execution,
@@ -82,6 +83,10 @@ class Outbox:
     @property
     def wants_request_ids(self) -> bool:
         return self._kernel.wants_request_ids
+
+    @property
+    def renews_together(self) -> bool:
+        return self._kernel.renews_together
 
     # -- what may travel with something
 

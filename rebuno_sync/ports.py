@@ -6,12 +6,12 @@ Each has two real implementations under one contract suite; none is mocked.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from .types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
 
-__all__ = ["AgentKernel", "Clock", "Deliver"]
+__all__ = ["AgentKernel", "Clock", "Deliver", "HostingKernel"]
 
 
 class AgentKernel(Protocol):
@@ -26,6 +26,10 @@ class AgentKernel(Protocol):
     @property
     def wants_request_ids(self) -> bool:
         """Whether each submit should carry a request id, under which it may be repeated."""
+
+    @property
+    def renews_together(self) -> bool:
+        """Whether ``renew`` of many leases takes about as long as of one."""
 
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""
@@ -68,6 +72,30 @@ class Deliver(Protocol):
         Raises ``TimeoutError`` when they are over, ``NetworkError`` when the connection failed
         (``repeatable`` when none could be made), and ``ValueError`` for an address that is none.
         """
+
+
+class HostingKernel(Protocol):
+    """A kernel in this process, as an agent sees it."""
+
+    @property
+    def agent(self) -> AgentKernel:
+        """What executions ask of it."""
+
+    def monotonic(self) -> float:
+        """The clock on which it measures leases."""
+
+    def knows_agent(self, agent_id: str) -> bool:
+        """Whether it is registered."""
+
+    def register_agent(self, agent_id: str) -> object:
+        """Register an agent without a webhook."""
+
+    def host(self, agent_id: str, receive: Callable[[LeaseKey, float], bool]) -> None:
+        """Hand every attempt of the agent that is due to ``receive``, with the seconds of its
+        lease; it says whether it takes it."""
+
+    def unhost(self, agent_id: str) -> None:
+        """Hand it no more."""
 
 
 class Clock(Protocol):

@@ -15,12 +15,12 @@ from .errors import NetworkError, RebunoError
 from .heartbeat import RENEWER, Lease
 from .kernel_client import KernelClient
 from .outbox import Outbox, Sender
-from .ports import AgentKernel
+from .ports import AgentKernel, HostingKernel
 from .types import LeaseKey
 from .webhook import Delivery, Webhook, WebhookAnswer
-from .workers import Slot, Workers
+from .workers import Slot, Workers, beside
 
-__all__ = ["RemoteService", "Service"]
+__all__ = ["LocalService", "RemoteService", "Service"]
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +98,55 @@ class RemoteService:
         self._client.close()
 
 
+class LocalService:
+    """Serves a kernel of this process, which hands over the attempts that it has claimed."""
+
+    def __init__(
+        self,
+        binding: Binding,
+        kernel: HostingKernel,
+        agent_id: str,
+        workers: int,
+    ) -> None:
+        self._binding = binding
+        self._kernel = kernel
+        self._agent_id = agent_id
+        self._webhook = Webhook(
+            (),
+            kernel.agent,
+            self._run,
+            workers=workers,
+            renewer=RENEWER,
+            learn_extensions=lambda _: None,
+        )
+        if not kernel.knows_agent(agent_id):
+            kernel.register_agent(agent_id)
+        kernel.host(agent_id, self._receive)
+
+    def begin(self) -> None:
+        pass
+
+    def handle(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+        raise RuntimeError("an agent whose kernel is in its process takes no webhooks")
+
+    def _receive(self, key: LeaseKey, seconds: float) -> bool:
+        lease = Lease(key, seconds, measured_on=self._kernel.monotonic)
+        return self._webhook.accept(lease).status < 300
+
+    def dispatch(self, lease: Lease) -> Outcome:
+        return self._run(lease, lambda: None)
+
+    def _run(self, lease: Lease, secured: Callable[[], None]) -> Outcome:
+        return dispatch(self._binding, self._kernel.agent, lease, secured=secured)
+
+    def join(self, seconds: float | None = None) -> bool:
+        return self._webhook.join(seconds)
+
+    def close(self, grace: float) -> None:
+        self._kernel.unhost(self._agent_id)
+        close_webhook(self._webhook, self._kernel.agent, grace)
+
+
 def close_webhook(webhook: Webhook, kernel: AgentKernel, grace: float) -> None:
     """Accept nothing more, let handlers finish, end the others and give their leases back."""
     _give_back(kernel, webhook.stop())
@@ -153,13 +202,11 @@ class Publication:
         with self._guard:
             begun, self._begun = self._begun, True
         if not begun:
-            publishing = Workers("rebuno-metadata", self._publish, size=1, longest_queue=1)
-            publishing.offer(self._metadata)
-            publishing.close_when_done()
+            beside("rebuno-metadata", self._publish)
 
-    def _publish(self, metadata: dict[str, Any], _: Slot) -> None:
+    def _publish(self) -> None:
         try:
-            self._client.put_metadata(metadata)
+            self._client.put_metadata(self._metadata)
         except NetworkError as error:
             _log.info("the agent's description was not published yet: %s", error)
             with self._guard:

@@ -7,13 +7,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["Server", "stopped_by_signals"]
+__all__ = ["Server", "Stop", "stopped_by_signals"]
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +34,14 @@ class Server:
 
     def __init__(self, app: WSGIApplication, host: str, port: int, *, threads: int = 8) -> None:
         try:
-            from waitress import create_server, wasyncore
+            from waitress import wasyncore
+            from waitress.server import create_server
         except ImportError as error:
             raise ImportError(_MISSING) from error
         self._loop_once: Callable[..., None] = wasyncore.loop
         self._close_all: Callable[..., None] = wasyncore.close_all
         self._map: dict[int, Any] = {}
-        self._server: Any = create_server(
+        made: Any = create_server(
             app,
             map=self._map,
             host=host,
@@ -48,8 +50,10 @@ class Server:
             ident=None,
             clear_untrusted_proxy_headers=True,
         )
-        listening = getattr(self._server, "effective_listen", None) or [
-            (self._server.effective_host, self._server.effective_port)
+        self._server = made
+        server = self._server
+        listening = getattr(server, "effective_listen", None) or [
+            (server.effective_host, server.effective_port)
         ]
         self.host, self.port = str(listening[0][0]), int(listening[0][1])
         self._closing = False
@@ -77,9 +81,25 @@ class Server:
         self._thread.join()
 
 
+class Stop:
+    """Is waited for until it is set, by a signal handler too: unlike an ``Event``, which a handler
+    may find locked by the very thread that it interrupts."""
+
+    def __init__(self) -> None:
+        self._told: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        self._told.put(None)
+
+    def wait(self) -> None:
+        self._told.get()
+        self._told.put(None)
+
+
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Have ``stop`` called on the first SIGINT or SIGTERM; the second ends the process at once.
+    """Have ``stop`` (a ``Stop``'s ``set``) called on the first SIGINT or SIGTERM; the second ends the
+    process at once.
 
     Does nothing outside the main thread: only there Python handles signals.
     """

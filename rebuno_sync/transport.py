@@ -55,6 +55,7 @@ class Transport:
         self._proxy = _proxy_for(self.base_url)
         self._idle: list[HTTPConnection] = []
         self._closed = False
+        weakref.finalize(self, _close_all, self._idle)
         _transports.add(self)
 
     def target(self, path: str) -> str:
@@ -71,18 +72,18 @@ class Transport:
         """
         request = self._head(method, target, headers, body)
         connection = self._take()
+        response = http.client.HTTPResponse(connection.sock, method=method)
         try:
             connection.sock.sendall(request)
-            response = http.client.HTTPResponse(connection.sock, method=method)
             response.begin()
             content = response.read()
-        except (OSError, http.client.HTTPException) as error:
+        except BaseException as error:
+            response.close()
             connection.close()
-            raise NetworkError(
-                f"the answer of {self.base_url} to {method} {target} was lost: {_said(error)}"
-            ) from error
-        except BaseException:
-            connection.close()
+            if isinstance(error, (OSError, http.client.HTTPException)):
+                raise NetworkError(
+                    f"the answer of {self.base_url} to {method} {target} was lost: {_said(error)}"
+                ) from error
             raise
         if response.will_close or self._closed:
             connection.close()
@@ -146,8 +147,12 @@ class Transport:
     def close(self) -> None:
         """Keep no connection from now on; exchanges under way end by themselves."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        _close_all(self._idle)
+
+
+def _close_all(connections: list[HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 def _is_quiet(connection: HTTPConnection) -> bool:
@@ -176,9 +181,7 @@ _transports: weakref.WeakSet[Transport] = weakref.WeakSet()
 def _forget_inherited() -> None:
     """A forked child shares the parent's connections, and must not speak on them."""
     for transport in list(_transports):
-        idle, transport._idle = transport._idle, []
-        for connection in idle:
-            connection.close()  # The child's descriptors only: nothing is sent.
+        _close_all(transport._idle)  # The child's descriptors only: nothing is sent.
 
 
 os.register_at_fork(after_in_child=_forget_inherited)

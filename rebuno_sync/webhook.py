@@ -222,7 +222,9 @@ def _read(body: bytes) -> _Notice:
         raise _Malformed(f"the body is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise _Malformed("the body is not a JSON object")
-    lease = LeaseKey(_id_in(fields, "execution_id"), _id_in(fields, "dispatch_id"), _attempt(fields))
+    lease = LeaseKey(
+        _id_in(fields, "execution_id"), _id_in(fields, "dispatch_id"), _attempt(fields)
+    )
     event = fields.get("event", "")
     if not isinstance(event, str):
         raise _Malformed("event is not a text")

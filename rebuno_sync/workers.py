@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Slot", "Workers"]
+__all__ = ["Slot", "Workers", "beside"]
 
 T = TypeVar("T")
 
@@ -17,6 +17,11 @@ _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 30.0
 """After which a thread that has nothing to do ends."""
+
+
+def beside(name: str, work: Callable[[], None]) -> None:
+    """Run ``work`` once in a daemon thread of its own."""
+    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 class Slot:

@@ -20,11 +20,20 @@ ROOT = "rebuno_sync"
 
 LAYERS = {
     "words": ["errors", "types", "ports", "clock"],
-    "pure": ["strict", "canonical", "signing", "codec", "failures", "binding"],
+    "pure": [
+        "strict",
+        "canonical",
+        "signing",
+        "codec",
+        "failures",
+        "binding",
+        "replies",
+        "endings",
+    ],
     "execution stack": ["workers", "heartbeat", "recording", "context", "pool", "effects"],
     "edges": [
-        *("transport", "kernel_client", "client", "outbox"),
-        *("agent", "webhook", "wsgi", "serving", "host"),
+        *("transport", "delivery", "kernel_client", "client", "outbox"),
+        *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
     "roots": ["local", ROOT, "cli", "__main__"],
@@ -42,8 +51,8 @@ BELOW = {
 
 READS_TIME = {"clock"}
 STARTS_THREADS = {"workers", "heartbeat", "outbox", "serving", "pool"}
-STARTS_THREADS |= {"kernel.store.commits", "cli.provider"}
-SPEAKS_HTTP = {"transport", "kernel_client", "client", "llm", "cli"}
+STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
+SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = "pool"

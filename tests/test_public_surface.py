@@ -14,7 +14,9 @@ from rebuno_sync import errors
 
 PUBLIC = [
     "APIError",
+    "Agent",
     "Blocked",
+    "Client",
     "ConflictError",
     "ExecutionCancelled",
     "ExecutionFailed",

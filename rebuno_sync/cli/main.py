@@ -11,12 +11,15 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 
-from . import demo
+from . import demo, kernel
 
 __all__ = ["main"]
 
 _INTERRUPTED = 128 + signal.SIGINT
 _NOBODY_READS = 128 + signal.SIGPIPE
+
+
+_COMMANDS = {"demo": demo.run, "kernel": kernel.run}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         with _ending_on_signals():
-            code = demo.run(options)
+            code = _COMMANDS[options.command](options)
             sys.stdout.flush()
             return code
     except KeyboardInterrupt:
@@ -47,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     demo.add_to(commands)
+    kernel.add_to(commands)
     return parser
 
 

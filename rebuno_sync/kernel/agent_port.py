@@ -30,11 +30,6 @@ __all__ = ["AgentPort"]
 
 T = TypeVar("T")
 
-_CONSUMES_PLACE = frozenset(
-    {DecisionKind.PROCEED, DecisionKind.REPLAY, DecisionKind.DENIED, DecisionKind.BLOCKED}
-)
-"""Decisions that use up an occurrence, when they carry a step id (protocol.md 6.3)."""
-
 _RENEWAL_PATIENCE_SECONDS = 1.0
 """One thread renews the leases of every kernel: it must not hang on one file."""
 
@@ -43,6 +38,7 @@ class AgentPort:
     """An ``AgentKernel`` without a wire: calls into the embedded kernel of this process."""
 
     wants_request_ids = False
+    renews_together = True
 
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
@@ -77,7 +73,7 @@ class AgentPort:
             step_id = identity.step_id(lease.execution_id, *place, occurrence)
             call = steps.Call(proposal, args_hash, occurrence, step_id)
             decision = self._decide(store, lease, call, attempt)
-            consumed = bool(decision.step_id) and decision.decision in _CONSUMES_PLACE
+            consumed = steps.consumes_place(decision)
         except ConflictError:
             store.attempts.end(lease)
             raise
@@ -202,6 +198,7 @@ class AgentPort:
         )
         if not lives:
             raise fence.terminal_error(lease.execution_id)
+        store.work_queued()
 
 
 def _canonical(args: str) -> str:

@@ -14,6 +14,9 @@ __all__ = ["AgentRegistry"]
 
 _SMALLEST_LEASE_SECONDS = 10.0
 
+_KEPT_SECONDS = 0.25
+"""How long another process's change of an agent may go unnoticed."""
+
 _ACCEPTS_BODY_FORM = {None: False, "": False, "v1": False, "body": True}
 
 
@@ -23,6 +26,7 @@ class AgentRegistry:
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._known: dict[str, tuple[float, AgentRow]] = {}
 
     def register(
         self,
@@ -56,6 +60,7 @@ class AgentRegistry:
 
         store = self._store()
         store.write(work, durable=True)
+        self._known.pop(agent_id, None)
         store.work_queued()
         return row
 
@@ -67,6 +72,22 @@ class AgentRegistry:
         row = self._store().read(lambda db: registry.agent(db, agent_id))
         if row is None:
             raise _unknown(agent_id)
+        return row
+
+    def find(self, agent_id: str, *, fresh: bool = False) -> AgentRow | None:
+        """What is known of an agent; unless ``fresh``, as it was a moment ago.
+
+        Each request of an agent asks, and each use of SQLite gives up the interpreter's lock.
+        """
+        now = self._clock.monotonic()
+        kept = self._known.get(agent_id)
+        if kept is not None and not fresh and 0 <= now - kept[0] < _KEPT_SECONDS:
+            return kept[1]
+        row = self._store().read(lambda db: registry.agent(db, agent_id))
+        if row is None:
+            self._known.pop(agent_id, None)
+        else:
+            self._known[agent_id] = now, row
         return row
 
     def delete(self, agent_id: str) -> None:
@@ -85,6 +106,7 @@ class AgentRegistry:
             registry.drop_agent(db, agent_id)
 
         self._store().write(work, durable=True)
+        self._known.pop(agent_id, None)
 
     def put_metadata(self, agent_id: str, metadata: str) -> None:
         """Keep what an agent says of itself: JSON text. It does so when it starts, so what could

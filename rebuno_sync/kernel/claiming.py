@@ -32,7 +32,11 @@ class Claiming:
         self._now = now
         self._begun: set[LeaseKey] = set()
 
-    def __call__(self, execution_id: str, db: Connection) -> Claim | None:
+    def __call__(self, execution_id: str, db: Connection, *, remote: bool = False) -> Claim | None:
+        if remote:
+            return dispatches.take(
+                db, execution_id, self._claimer, self._lease_seconds, self._now, remote=True
+            )
         claim = dispatches.claim(db, execution_id, self._claimer, self._lease_seconds, self._now)
         if claim is not None:
             self._store.attempts.start(

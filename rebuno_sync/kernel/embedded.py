@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import os
 import threading
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -13,25 +12,25 @@ from typing import Self, TypeVar
 
 from ..clock import SYSTEM
 from ..codec import PLAIN
-from ..errors import ExecutionCancelled, ExecutionFailed, StorageError, api_error
-from ..ports import Clock
-from ..types import Event, Execution, ExecutionPage, ExecutionStatus, LeaseKey, Step
-from . import dispatches, executions
+from ..errors import ExecutionCancelled, ExecutionFailed, StorageError
+from ..ports import Clock, Deliver
+from ..types import Agent, Event, Execution, ExecutionPage, ExecutionStatus, Step
 from .agent_port import AgentPort
-from .dispatches import Claim, Claimer
+from .claiming import Claiming
+from .core import Core
+from .dispatcher import Dispatcher, Receive
+from .dispatches import Claim
 from .moment import Moment
 from .reading import read_on_time
 from .store import Connection, Store, registry, tables
 from .store.rows import AgentRow, ExecutionRow
-from .views import event_view, execution_view, step_view
+from .views import agent_view, event_view, execution_view, step_view
 
 __all__ = ["DEFAULT_PATH", "Kernel", "ended"]
 
 T = TypeVar("T")
 
 DEFAULT_PATH = ".rebuno/kernel.db"
-_SMALLEST_LEASE_OF_AN_AGENT = 10.0
-_LONGEST_KEY_BYTES = 256
 _POLL_CAP_SECONDS = 1.0
 
 
@@ -61,14 +60,21 @@ class Kernel:
                 raise ValueError(f"{name} must be positive, not {value}")
         if deadline is not None and deadline <= 0:
             raise ValueError(f"deadline must be positive, not {deadline}")
-        self.path = Path(path or os.environ.get("REBUNO_DB") or DEFAULT_PATH).absolute()
-        self._lease_timeout = lease_timeout
-        self._max_attempts = max_attempts
-        self._deadline = deadline
+        self.path = (
+            Path(path or os.environ.get("REBUNO_DB") or DEFAULT_PATH).expanduser().absolute()
+        )
         self._clock = clock
         self._opening = threading.Lock()
         self._opened: Store | None = None
         self._closed = False
+        self._dispatcher: Dispatcher | None = None
+        self.core = Core(
+            self._store,
+            clock,
+            lease_timeout=lease_timeout,
+            max_attempts=max_attempts,
+            deadline=deadline,
+        )
         self.agent = AgentPort(self._store, clock)
         self._store()
 
@@ -94,6 +100,7 @@ class Kernel:
 
     def close(self) -> None:
         """Close the file; a lease that is still held runs out. Idempotent."""
+        self.stop_deliveries()
         with self._opening:
             self._closed = True
             store, self._opened = self._opened, None
@@ -119,19 +126,45 @@ class Kernel:
 
     # -- agents
 
-    def register_agent(self, agent_id: str, *, lease_timeout_seconds: float = 0) -> None:
-        """Make an agent known; its executions are run by processes that host its handler.
+    def register_agent(
+        self,
+        agent_id: str,
+        *,
+        webhook_url: str = "",
+        secret: str = "",
+        lease_timeout_seconds: float = 0,
+        signature: str | None = None,
+    ) -> Agent:
+        """Make an agent known, or replace everything that is known of it (protocol.md 2.3).
 
-        A ``lease_timeout_seconds`` below 10 stands for the kernel's default (protocol.md 2.3).
+        ``webhook_url``: where its attempts are delivered; without one, processes that host its
+        handler claim them. ``secret``: signs both ways. A ``lease_timeout_seconds`` below 10
+        stands for the kernel's default. ``signature="body"``: it may sign the body alone, as
+        agents of the first generations do.
         """
         if not agent_id:
             raise ValueError("agent_id must not be empty")
-        kept = lease_timeout_seconds >= _SMALLEST_LEASE_OF_AN_AGENT
-        seconds = lease_timeout_seconds if kept else 0.0
-        now = self._clock.wall()
-        self._write(
-            lambda db: registry.put_agent(db, AgentRow(agent_id, "", "", 0, seconds, None, now))
+        return agent_view(
+            self.core.agents.register(
+                agent_id,
+                webhook_url=webhook_url,
+                secret=secret,
+                lease_timeout_seconds=lease_timeout_seconds,
+                signature=signature,
+            )
         )
+
+    def agents(self) -> builtins.list[Agent]:
+        """All registered agents, by id."""
+        return [agent_view(row) for row in self.core.agents.all()]
+
+    def get_agent(self, agent_id: str) -> Agent:
+        """One agent; ``NotFoundError`` when there is none."""
+        return agent_view(self.core.agents.get(agent_id))
+
+    def delete_agent(self, agent_id: str) -> None:
+        """Forget an agent; ``ConflictError`` while executions of it have not ended."""
+        self.core.agents.delete(agent_id)
 
     def knows_agent(self, agent_id: str) -> bool:
         """Whether an agent of that name is registered."""
@@ -149,35 +182,16 @@ class Kernel:
         unknown agent, ``ValidationError`` for a bad key, ``TypeError`` for an input that is not
         JSON.
         """
-        now = Moment.of(self._clock)
-        return execution_view(self._write(self._creation(agent_id, input, idempotency_key, now)))
-
-    def _creation(
-        self, agent_id: str, input: object, key: str | None, now: Moment
-    ) -> Callable[[Connection], ExecutionRow]:
         input_json = PLAIN.encode(input, "input")
-        if key is not None:
-            _check_key(key)
-        execution_id, dispatch_id = str(self._clock.new_id()), str(self._clock.new_id())
-        return lambda db: executions.create(
-            db,
-            agent_id=agent_id,
-            input_json=input_json,
-            key=key,
-            execution_id=execution_id,
-            dispatch_id=dispatch_id,
-            max_attempts=self._max_attempts,
-            deadline_seconds=self._deadline,
-            now=now,
-        )
+        return execution_view(self.core.records.create(agent_id, input_json, idempotency_key))
 
     def get(self, execution_id: str) -> Execution:
         """One execution; ``NotFoundError`` when there is none."""
-        return execution_view(self._read(lambda db: executions.get(db, execution_id)))
+        return execution_view(self.core.records.get(execution_id))
 
     def find(self, agent_id: str, idempotency_key: str) -> Execution | None:
         """The agent's execution with that key, if there is one."""
-        row = self._read(lambda db: tables.execution_by_key(db, agent_id, idempotency_key))
+        row = self.core.records.find(agent_id, idempotency_key)
         return None if row is None else execution_view(row)
 
     def list(
@@ -187,56 +201,28 @@ class Kernel:
 
         ``limit``: at most 200. ``cursor``: the ``next_cursor`` of the page before.
         """
-        limit = min(limit, 200) if limit > 0 else 50
-        if cursor:
-            cursor = _checked_cursor(cursor)
-        rows = self._read(lambda db: tables.executions(db, agent_id, status, cursor, limit + 1))
-        more = rows[limit - 1].id if len(rows) > limit else None
-        return ExecutionPage(
-            executions=[execution_view(row) for row in rows[:limit]], next_cursor=more
-        )
+        rows, more = self.core.records.page(agent_id, status, limit, cursor)
+        return ExecutionPage(executions=[execution_view(row) for row in rows], next_cursor=more)
 
     def events(
         self, execution_id: str, after_seq: int = 0, limit: int = 100
     ) -> builtins.list[Event]:
         """Events with a greater number than ``after_seq``, oldest first; at most 1000."""
-        limit = min(limit, 1000) if limit > 0 else 100
-
-        def work(db: Connection) -> builtins.list[Event]:
-            n = executions.get(db, execution_id).n
-            rows = tables.events(db, n, after_seq, limit)
-            return [event_view(execution_id, row) for row in rows]
-
-        return self._read(work)
+        rows = self.core.records.events(execution_id, after_seq, limit)
+        return [event_view(execution_id, row) for row in rows]
 
     def list_steps(self, execution_id: str, status: str = "") -> builtins.list[Step]:
         """The recorded steps by step id; ``status="terminal"`` leaves out the open ones."""
-
-        def work(db: Connection) -> builtins.list[Step]:
-            n = executions.get(db, execution_id).n
-            rows = tables.steps(db, n, terminal=status == "terminal")
-            return [step_view(execution_id, row) for row in rows]
-
-        return self._read(work)
+        rows = self.core.records.steps(execution_id, status)
+        return [step_view(execution_id, row) for row in rows]
 
     def get_step(self, execution_id: str, step_id: str) -> Step:
         """One step; ``NotFoundError`` when the execution has none with that id."""
-
-        def work(db: Connection) -> Step:
-            row = tables.step(db, executions.get(db, execution_id).n, step_id)
-            if row is None:
-                raise api_error("not_found", f"not found: step {step_id}", 404)
-            return step_view(execution_id, row)
-
-        return self._read(work)
+        return step_view(execution_id, self.core.records.step(execution_id, step_id))
 
     def cancel(self, execution_id: str) -> None:
         """End an execution; ``ConflictError`` when it has ended already (protocol.md 9.4)."""
-        self._read(lambda db: executions.get(db, execution_id))  # A deadline comes first.
-        now = Moment.of(self._clock)
-        self._write(
-            lambda db: executions.cancel(db, execution_id, executions.CLIENT_CANCELLED, now)
-        )
+        self.core.records.cancel(execution_id)
 
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution:
         """Wait until the execution has completed and return it.
@@ -258,6 +244,44 @@ class Kernel:
             left = _POLL_CAP_SECONDS if timeout is None else timeout - waited
             self.wait_for_change(seen, left)
 
+    # -- deliveries
+
+    def dispatcher(self) -> Dispatcher:
+        """What delivers from this process; it does nothing before it is told to."""
+        store = self._store()
+        with self._opening:
+            if self._dispatcher is None or self._dispatcher.store is not store:
+                self._dispatcher = Dispatcher(self.core, store)
+            return self._dispatcher
+
+    def deliver_webhooks(self, deliver: Deliver) -> None:
+        """Deliver to all agents with a webhook from now on, in threads of this process."""
+        dispatcher = self.dispatcher()
+        dispatcher.deliver_webhooks(deliver)
+        dispatcher.start()
+
+    def host(self, agent_id: str, receive: Receive) -> None:
+        """Run a registered agent in this process: its attempts are claimed as they come due and go
+        to ``receive``, whatever its webhook.
+
+        ``receive(lease, lease_seconds)`` says whether it takes the attempt; it must not run it in
+        the calling thread. The lease is this process's, and is served by ``agent``.
+        """
+        dispatcher = self.dispatcher()
+        dispatcher.host(agent_id, receive)
+        dispatcher.start()
+
+    def unhost(self, agent_id: str) -> None:
+        """Claim nothing more for it; attempts that were taken go on."""
+        self.dispatcher().unhost(agent_id)
+
+    def stop_deliveries(self) -> None:
+        """Claim nothing more for anybody; what was delivered goes on."""
+        with self._opening:
+            dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None and not dispatcher.store.abandoned:
+            dispatcher.stop()
+
     # -- for hosts of a handler
 
     def start(
@@ -270,7 +294,8 @@ class Kernel:
     ) -> tuple[Execution, Claim | None]:
         """``create`` and ``claim`` in one commit, for a host of the agent; registers the agent."""
         now = Moment.of(self._clock)
-        create = self._creation(agent_id, input, idempotency_key, now)
+        input_json = PLAIN.encode(input, "input")
+        create = self.core.records.creation(agent_id, input_json, idempotency_key, now)
 
         def work(db: Connection) -> tuple[ExecutionRow, Claim | None]:
             if tables.agent_lease_seconds(db, agent_id) is None:
@@ -292,8 +317,8 @@ class Kernel:
         claim = self._claiming(Moment.of(self._clock), holder)
         return claim.committed(lambda db: claim(execution_id, db))
 
-    def _claiming(self, now: Moment, holder: threading.Thread | None) -> _Claiming:
-        return _Claiming(self._store(), holder, self._lease_timeout, now)
+    def _claiming(self, now: Moment, holder: threading.Thread | None) -> Claiming:
+        return Claiming(self._store(), holder, self.core.lease_timeout, now)
 
     def monotonic(self) -> float:
         """The clock on which this kernel measures leases."""
@@ -312,63 +337,10 @@ class Kernel:
         self._store().database.wait_for_change(mark, min(timeout, _POLL_CAP_SECONDS))
 
 
-class _Claiming:
-    """Claims within a transaction, so that they are known as ours before anybody can see them.
-
-    Another thread of this process would take a lease that it does not know for one nobody runs.
-    """
-
-    def __init__(
-        self, store: Store, holder: threading.Thread | None, lease_seconds: float, now: Moment
-    ) -> None:
-        self._store = store
-        self._claimer = Claimer(store.owner, holder)
-        self._lease_seconds = lease_seconds
-        self._now = now
-        self._begun: set[LeaseKey] = set()
-
-    def __call__(self, execution_id: str, db: Connection) -> Claim | None:
-        claim = dispatches.claim(db, execution_id, self._claimer, self._lease_seconds, self._now)
-        if claim is not None:
-            self._store.attempts.start(
-                claim.lease, claim.recorded, self._claimer.thread, claim.deadline_due
-            )
-            self._begun.add(claim.lease)
-        return claim
-
-    def committed(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work``, which calls this; when it fails or is interrupted, nothing is ours."""
-        try:
-            return self._store.write(work, durable=True)
-        except BaseException:
-            for lease in self._begun:
-                self._store.attempts.end(lease)
-            raise
-
-
-def _checked_cursor(cursor: str) -> str:
-    try:
-        return str(uuid.UUID(cursor))
-    except ValueError:
-        raise api_error(
-            "validation_error",
-            f"validation error: cursor must be the id of an execution, not {cursor!r}",
-            400,
-        ) from None
-
-
-def _check_key(key: str) -> None:
-    try:
-        length = len(key.encode())
-    except UnicodeEncodeError:  # A lone surrogate.
-        length = 0
-    if not key.strip() or "\0" in key or not 0 < length <= _LONGEST_KEY_BYTES:
-        raise api_error(
-            "validation_error",
-            "validation error: idempotency_key must have 1 to 256 bytes of UTF-8, not all"
-            " blank and without NUL",
-            400,
-        )
+_EXPLAINED = {
+    "dispatch_exhausted": "dispatch_exhausted (attempt after attempt died without settling a new"
+    " step, max_attempts of the kernel in a row; its steps tell where)",
+}
 
 
 def ended(execution: Execution) -> Execution:
@@ -376,7 +348,8 @@ def ended(execution: Execution) -> Execution:
     reason = execution.failure_reason
     where = f"execution {execution.id} of {execution.agent_id}"
     if execution.status is ExecutionStatus.FAILED:
-        raise ExecutionFailed(f"{where} failed: {reason}", execution.id, reason)
+        told = _EXPLAINED.get(reason, reason)
+        raise ExecutionFailed(f"{where} failed: {told}", execution.id, reason)
     if execution.status is ExecutionStatus.CANCELLED:
         raise ExecutionCancelled(f"{where} was cancelled: {reason}", execution.id, reason)
     return execution

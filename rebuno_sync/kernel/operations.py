@@ -1,7 +1,7 @@
 """The mutations that an agent elsewhere may ask for under its lease (protocol.md 2.2, 5.4, 17).
 
 Each is a function of the transaction with its checks in the protocol's order. Several can share a
-transaction (`batch`), therefore a refusal is raised before anything was written that has to be undone.
+transaction (`batch`), so a refusal is raised before anything was written that has to be undone.
 """
 
 from __future__ import annotations

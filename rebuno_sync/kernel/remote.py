@@ -1,7 +1,7 @@
 """``RemotePort``: what agents elsewhere ask of this kernel, whatever wire it came on.
 
-Their requests may reach any process that serves the file, also after a restart, so nothing of a lease
-is kept in memory: its occurrences are counted in the file, in the step's own transaction.
+Their requests may reach any process that serves the file, also after a restart, so nothing of a
+lease is kept in memory: its occurrences are counted in the file, in the step's own transaction.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..types import LeaseKey, StepStatus
 from . import fence, steps
 from .moment import Moment
 from .operations import Answer, Asked, Beat, Operation, Release, Submit, check_owner, standing
-from .store import Connection, Store, calls, registry
-from .store.rows import AgentRow, Standing
+from .store import Connection, Store, calls
+from .store.rows import Standing
 
 __all__ = ["RemotePort"]
 
@@ -30,10 +30,6 @@ class RemotePort:
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
         self._clock = clock
-
-    def agent(self, agent_id: str) -> AgentRow | None:
-        """What is known of an agent, its secret included."""
-        return self._store().read(lambda db: registry.agent(db, agent_id))
 
     def perform(self, asked: Asked, operations: Sequence[Operation]) -> list[Answer]:
         """Do them in order in one transaction, up to the first on whose answer no more may follow.

@@ -23,8 +23,8 @@ __all__ = [
     "recorded",
     "settle",
     "settle_found",
-    "settled_already",
     "settled_ahead",
+    "settled_already",
     "step_of",
     "submit",
 ]

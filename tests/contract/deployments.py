@@ -1,8 +1,9 @@
 """A kernel and a road to it: what a scenario needs, and the deployments there are.
 
 Scenarios know ``Deployment`` only. To run them against another kernel, or over another road, write
-a class with these members and enter it in ``DEPLOYMENTS``; a kernel that runs elsewhere is named by
-``REBUNO_KERNEL_URL``. There is one today: the embedded kernel, called directly.
+a class with these members and enter it in ``DEPLOYMENTS``. A kernel that runs elsewhere is one
+more: ``REBUNO_KERNEL_URL`` names it, ``REBUNO_KERNEL_GENERATION`` (``g0``, ``g1`` or ``g2``) says
+which scenarios it has, ``REBUNO_KERNEL_TOKEN`` is its operators' bearer token.
 """
 
 from __future__ import annotations
@@ -11,13 +12,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from support.receiver import Receiver
+
+from rebuno_sync.client import Client
 from rebuno_sync.clock import ManualClock
+from rebuno_sync.delivery import HttpDeliver
 from rebuno_sync.kernel import Kernel
+from rebuno_sync.kernel.http import KernelApp
 from rebuno_sync.kernel.lifecycle import BACKOFF_MAX_SECONDS
 from rebuno_sync.kernel.store import Connection, tables
+from rebuno_sync.kernel.webhooks import EXTENSIONS
+from rebuno_sync.kernel_client import KernelClient
 from rebuno_sync.ports import AgentKernel
+from rebuno_sync.serving import Server
 from rebuno_sync.types import Event, Execution, ExecutionPage, LeaseKey, Step
 
+from .elsewhere import Elsewhere, named_by_environment
 from .scenarios import Generation
 
 __all__ = ["AGENT", "DEPLOYMENTS", "MAX_ATTEMPTS", "Deployment", "Operator"]
@@ -27,6 +37,10 @@ AGENT = "agent"
 
 MAX_ATTEMPTS = 3
 """Of every dispatch, in every deployment."""
+
+
+_TOKEN = "operators"
+_SECRET = "shared"
 
 
 class Operator(Protocol):
@@ -127,6 +141,55 @@ class EmbeddedDirect:
         self._kernel.close()
 
 
+class EmbeddedHttp(EmbeddedDirect):
+    """The same over HTTP: a client, signed requests, and webhooks that a receiver on the loopback
+    interface takes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._receiver = Receiver()
+        self._deliver = HttpDeliver()
+        self._given: int = 0
+        self._leases: dict[str, LeaseKey] = {}
+        super().__init__(folder)
+        self._dispatcher = self._kernel.dispatcher()
+        self._dispatcher.deliver_webhooks(self._deliver)
+        self._server = Server(KernelApp(self._kernel, _TOKEN), "127.0.0.1", 0)
+        client = KernelClient(self._server.url, AGENT, _SECRET, clock=self._clock)
+        client.learn_extensions(", ".join(EXTENSIONS))
+        self._client, self.agent = client, client
+        self.operator = Client(self._server.url, _TOKEN)
+
+    def register(self, agent_id: str) -> None:
+        self._kernel.register_agent(agent_id, webhook_url=self._receiver.url, secret=_SECRET)
+
+    def lease(self, execution_id: str) -> LeaseKey | None:
+        while self._deliver_once():
+            pass
+        return self._leases.pop(execution_id, None)
+
+    def _deliver_once(self) -> bool:
+        self._dispatcher.dispatch_once()
+        assert self._dispatcher.join(20.0), "a delivery is still under way"
+        new = self._receiver.received[self._given :]
+        self._given += len(new)
+        # A notice (protocol.md 17) is no delivery.
+        brought = [webhook.lease for webhook in new if "event" not in webhook.fields]
+        self._leases |= {lease.execution_id: lease for lease in brought}
+        return bool(brought)
+
+    def close(self) -> None:
+        self._client.close()
+        self.operator.close()
+        self._server.close()
+        super().close()
+        self._deliver.close()
+        self._receiver.close()
+
+
 DEPLOYMENTS: dict[str, tuple[Generation, Callable[[Path], Deployment]]] = {
     "embedded-direct": (Generation.EMBEDDED, EmbeddedDirect),
+    "embedded-http": (Generation.EMBEDDED, EmbeddedHttp),
 }
+
+if (_named := named_by_environment()) is not None:
+    DEPLOYMENTS["elsewhere"] = (_named, Elsewhere)

@@ -266,7 +266,9 @@ def test_heartbeats_are_answered_in_their_order(on: Deployment) -> None:
     """Each lease gets its own answer, whatever became of the others."""
     live, lost, ended = start(on), start(on), start(on)
     on.agent.complete(ended, "null")
-    on.expire(lost)
+    on.pass_time(0.6)
+    on.agent.renew([live])
+    on.pass_time(0.6)
     newer = attempt(on, lost.execution_id)
     unknown = live._replace(execution_id="00000000-0000-7000-8000-000000000000")
     assert on.agent.renew([ended, live, lost, unknown, newer]) == [

@@ -25,10 +25,13 @@ class Squares:
     def __init__(self) -> None:
         self.bodies: Counter[int] = Counter()
         self.cut_down: set[int] = set()
+        self.together: threading.Barrier | None = None
         self.tool = rebuno.tool("square")(self._body)
 
     def _body(self, n: int) -> int:
         self.bodies[n] += 1
+        if self.together is not None:
+            self.together.wait(10)
         if n in self.cut_down:
             raise KeyboardInterrupt
         return n * n
@@ -59,6 +62,7 @@ def test_c1_our_pool_records_each_call_once_and_replays_the_same_values(kernel: 
     """Killed after two of four, those two do not run again."""
     squares = Squares()
     squares.cut_down = {2, 3}
+    squares.together = threading.Barrier(4)  # The pool cancels what has not begun at the first cut.
     values: list[list[int]] = []
 
     def handler() -> list[int]:
@@ -72,7 +76,7 @@ def test_c1_our_pool_records_each_call_once_and_replays_the_same_values(kernel: 
         rebuno.run(handler, key="k", kernel=kernel)
     assert values == []
     assert squares.bodies == {0: 1, 1: 1, 2: 1, 3: 1}
-    squares.cut_down = set()
+    squares.cut_down, squares.together = set(), None
     with pytest.raises(KeyboardInterrupt):
         rebuno.run(handler, key="k", kernel=kernel)
     assert rebuno.run(handler, key="k", kernel=kernel) == [0, 1, 4, 9]

@@ -89,6 +89,10 @@ class FaultyPort:
     def wants_request_ids(self) -> bool:
         return self._kernel.wants_request_ids
 
+    @property
+    def renews_together(self) -> bool:
+        return self._kernel.renews_together
+
     def get_execution(self, execution_id: str) -> Execution:
         return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))
 

@@ -54,7 +54,7 @@ class KernelApp:
         self._authenticator = Authenticator(
             token,
             accept_body_signatures,
-            self._core.remote.agent,
+            self._core.agents.find,
             lambda: self._core.clock.wall() // 1_000_000,
         )
 

@@ -7,6 +7,7 @@ import hmac
 import logging
 from collections.abc import Callable
 from enum import Enum
+from typing import Protocol
 
 from ...errors import APIError, api_error
 from ...signing import verify_body, verify_request
@@ -16,6 +17,12 @@ from .request import Request
 __all__ = ["Auth", "Authenticator"]
 
 _log = logging.getLogger(__name__)
+
+
+class FindAgent(Protocol):
+    """Looks an agent up; unless ``fresh``, what it finds may be a moment old."""
+
+    def __call__(self, agent_id: str, *, fresh: bool) -> AgentRow | None: ...
 
 
 class Auth(Enum):
@@ -34,12 +41,12 @@ class Authenticator:
         self,
         token: str,
         accept_body_signatures: bool,
-        agent: Callable[[str], AgentRow | None],
+        find_agent: FindAgent,
         now: Callable[[], int],
     ) -> None:
         self._token = token.encode()
         self._accept_body_signatures = accept_body_signatures
-        self._agent = agent
+        self._find_agent = find_agent
         self._now = now
         self._hinted: set[str] = set()
 
@@ -67,18 +74,24 @@ class Authenticator:
     def _signer(self, request: Request) -> str:
         """An agent, by its signature over the request, or over its body where that is accepted."""
         agent_id = _utf8(request.header("REBUNO_AGENT_ID"))
-        agent = self._agent(agent_id) if agent_id and not request.too_large else None
-        if agent is None:
-            raise _unauthorized()
+        if agent_id and not request.too_large:
+            # What is known of the agent may have changed a moment ago, so a refusal looks again.
+            for fresh in (False, True):
+                agent = self._find_agent(agent_id, fresh=fresh)
+                if agent is not None and self._is_signed_by(agent, request):
+                    return agent_id
+        raise _unauthorized()
+
+    def _is_signed_by(self, agent: AgentRow, request: Request) -> bool:
         signature = request.header("REBUNO_SIGNATURE")
         if signature.startswith("sha256="):
             if not verify_body((agent.secret,), signature, request.body):
-                raise _unauthorized()
-            if not (agent.accepts_body_form or self._accept_body_signatures):
-                self._hint(agent_id)
-                raise _unauthorized()
-            return agent_id
-        if not verify_request(
+                return False
+            if agent.accepts_body_form or self._accept_body_signatures:
+                return True
+            self._hint(agent.id)
+            return False
+        return verify_request(
             (agent.secret,),
             method=request.method,
             target=request.target,
@@ -88,9 +101,7 @@ class Authenticator:
             dispatch_attempt=request.header_values("REBUNO_DISPATCH_ATTEMPT"),
             body=request.body,
             now=self._now(),
-        ):
-            raise _unauthorized()
-        return agent_id
+        )
 
     def _hint(self, agent_id: str) -> None:
         """Say once why a right signature is refused: the agent is only told 401."""

@@ -1,5 +1,5 @@
-"""What clients send, as Go's decoder reads it (protocol.md 1.1): strict about keys, JSON values kept
-as the text that was sent."""
+"""What clients send, as Go's decoder reads it (protocol.md 1.1): strict about keys, and JSON values
+kept as the text that was sent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def uuid_text(text: str) -> str | None:
     """A UUID in canonical form, from any of the forms of Go's ``uuid.Parse``; else ``None``."""
     if _PLAIN_UUID.fullmatch(text):
         return text
-    return str(uuid.UUID(text)) if _UUID.fullmatch(text) else None
+    return str(uuid.UUID(text.lower())) if _UUID.fullmatch(text) else None
 
 
 def lease_of(request: Request, execution_id: str) -> LeaseKey:

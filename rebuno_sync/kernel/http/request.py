@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, quote
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-__all__ = ["LARGEST_BODY", "JSON", "Request", "Response"]
+__all__ = ["JSON", "LARGEST_BODY", "Request", "Response"]
 
 LARGEST_BODY = 10 * 2**20
 

@@ -83,6 +83,11 @@ class Database:
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
+            if self.path.is_dir():
+                raise StorageError(
+                    f"{self.path} is a folder; name a file for the kernel with REBUNO_DB or"
+                    " Kernel(path)"
+                ) from None
             return
         except OSError as error:
             raise StorageError(f"cannot create {self.path}: {error.strerror}") from error

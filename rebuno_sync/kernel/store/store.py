@@ -35,7 +35,7 @@ class Store:
         self.forked_open = False
         self._users = 0
         self.on_work_queued: list[Callable[[], None]] = []
-        """Called when this process has made something due: whoever delivers need not look for it."""
+        """Called when this process has made something due."""
         self._reanchor(clock)
 
     def _reanchor(self, clock: Clock) -> None:

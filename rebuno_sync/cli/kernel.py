@@ -1,0 +1,154 @@
+"""``rebuno-sync kernel``: the embedded kernel as a server."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from ..delivery import HttpDeliver
+from ..errors import StorageError
+from ..kernel import Kernel
+from ..kernel.embedded import DEFAULT_PATH
+from ..kernel.http import KernelApp
+from ..serving import Server, stopped_by_signals
+
+if TYPE_CHECKING:
+    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+__all__ = ["add_to", "run"]
+
+_log = logging.getLogger(__name__)
+
+_LOOPBACK = ("127.", "localhost", "::1")
+_THREADS = 8
+_DEFAULT_ADDRESS = "127.0.0.1:8080"
+
+
+def add_to(commands: _Commands) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "kernel",
+        help="serve the embedded kernel over HTTP",
+        description="Serve the embedded kernel over HTTP: agents are called by webhook and answer"
+        " with signed requests; operators send a bearer token. SIGTERM or Ctrl-C stops it.",
+    )
+    parser.add_argument(
+        "--db",
+        metavar="FILE",
+        default=os.environ.get("REBUNO_DB") or DEFAULT_PATH,
+        help=f"the kernel's file, made when missing (default: $REBUNO_DB, else {DEFAULT_PATH})",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="ADDR",
+        type=_address,
+        default=os.environ.get("REBUNO_LISTEN_ADDR") or _DEFAULT_ADDRESS,
+        help="HOST:PORT, :PORT for every interface; port 0 takes a free one (default:"
+        f" $REBUNO_LISTEN_ADDR, else {_DEFAULT_ADDRESS})",
+    )
+    parser.add_argument(
+        "--token",
+        metavar="T",
+        default=os.environ.get("REBUNO_BEARER_TOKEN", ""),
+        help="the operators' bearer token (default: $REBUNO_BEARER_TOKEN, which other users of the"
+        " machine cannot see); without one anybody who can connect is an operator",
+    )
+    parser.add_argument(
+        "--accept-body-signatures",
+        action="store_true",
+        help="accept requests that sign their body alone, as agents before 0.17 of the async SDK"
+        ' do; otherwise only of agents registered with "signature": "body"',
+    )
+    for option, kind, default, text in (
+        ("--lease-timeout", float, 120.0, "seconds after which a silent attempt is taken for dead"),
+        ("--max-attempts", int, 5, "attempts in a row that may die without settling a step"),
+        ("--deadline", float, None, "seconds after which an execution is cancelled (no limit)"),
+    ):
+        parser.add_argument(
+            option,
+            metavar="N" if kind is int else "S",
+            type=_Positive(kind),
+            default=default,
+            help=f"{text}; default: {default}" if default else text,
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal says to stop."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # A queue is what a server has when it is busy.
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    stop = threading.Event()
+    with stopped_by_signals(stop.set):
+        try:
+            with Kernel(
+                options.db,
+                lease_timeout=options.lease_timeout,
+                max_attempts=options.max_attempts,
+                deadline=options.deadline,
+            ) as kernel:
+                return _serve(kernel, options, stop)
+        except StorageError as error:
+            print(f"rebuno-sync kernel: {error}", file=sys.stderr)
+            return 1
+
+
+def _serve(kernel: Kernel, options: argparse.Namespace, stop: threading.Event) -> int:
+    host, port = options.listen
+    app = KernelApp(kernel, options.token, accept_body_signatures=options.accept_body_signatures)
+    try:
+        server = Server(app, host or "0.0.0.0", port, threads=_THREADS)
+    except ImportError as error:
+        print(f"rebuno-sync kernel: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        reason = error.strerror or error
+        print(
+            f"rebuno-sync kernel: cannot listen on {host}:{port}: {reason}; name another address"
+            " with --listen (port 0 takes a free one)",
+            file=sys.stderr,
+        )
+        return 1
+    if not options.token and not server.host.startswith(_LOOPBACK):
+        _log.warning(
+            "no --token: whoever can connect to %s may register agents, create and cancel",
+            server.url,
+        )
+    deliver = HttpDeliver()
+    kernel.deliver_webhooks(deliver)
+    print(f"the kernel listens on {server.url}", flush=True)
+    print(f"its file is {kernel.path}", flush=True)
+    try:
+        stop.wait()
+    finally:
+        kernel.stop_deliveries()
+        server.close()
+        deliver.close()
+    return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT or :PORT")
+    return host.strip("[]"), int(port)
+
+
+class _Positive:
+    """Reads a number above zero."""
+
+    def __init__(self, kind: type[float]) -> None:
+        self._kind = kind
+
+    def __call__(self, text: str) -> float:
+        try:
+            value = self._kind(text)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        return value

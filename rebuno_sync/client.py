@@ -1,0 +1,351 @@
+"""``Client``: what operators and other programs ask of a kernel, over HTTP (protocol.md 2.1)."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+from weakref import WeakSet
+
+import requests
+from urllib3.exceptions import NewConnectionError
+
+from .clock import SYSTEM
+from .codec import PLAIN
+from .endings import ended
+from .errors import NetworkError
+from .ports import Clock
+from .replies import error_of, understood
+from .types import Agent, Event, Execution, ExecutionPage, Step
+
+__all__ = ["Client"]
+
+_TRIES = 6
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_POLL_FIRST, _POLL_LONGEST = 0.02, 0.5
+_LARGEST_PAGE = 200
+
+
+class Client:
+    """A kernel's operator interface. Usable from many threads, and after a fork.
+
+    ``base_url``: the kernel's, by default ``REBUNO_URL``. ``api_key``: its bearer token or an API
+    key, by default ``REBUNO_API_KEY``; none is sent when it is empty. ``timeout``: seconds for
+    each answer.
+
+    What is safe to repeat is repeated a few times when the kernel cannot be reached: whatever only
+    reads, a ``create`` with an idempotency key, and anything that was refused before it was sent.
+
+    Methods raise ``NetworkError`` when the kernel cannot be reached or its answer is lost,
+    ``APIError`` (``NotFoundError``, ``ConflictError`` ...) when it answers with an error.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = 35.0,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self.base_url = (base_url or os.environ.get("REBUNO_URL") or "").rstrip("/")
+        if not self.base_url:
+            raise ValueError("a client needs base_url: give base_url=... or set REBUNO_URL")
+        if not self.base_url.startswith(("http://", "https://")):
+            raise ValueError(f"base_url must begin with http:// or https://, not {base_url!r}")
+        self._api_key = os.environ.get("REBUNO_API_KEY", "") if api_key is None else api_key
+        self._timeout = timeout
+        self._clock = clock
+        self._closed = False
+        self._forget_sessions()
+        _clients.add(self)
+
+    # -- executions
+
+    def create(
+        self,
+        agent_id: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        session: str | None = None,
+        parent_execution_id: str | None = None,
+        spawned_by: dict[str, str] | None = None,
+        on_behalf_of: str | None = None,
+    ) -> Execution:
+        """Create an execution, or find the one that has the idempotency key already.
+
+        ``input``: any JSON value. The other arguments are sent when given; what a kernel does not
+        know it refuses (``ValidationError``). Raises ``TypeError`` for an input that is not JSON.
+        """
+        members = {
+            "agent_id": json.dumps(agent_id),
+            "input": None if input is None else PLAIN.encode(input, "input"),
+        }
+        given = {
+            "idempotency_key": idempotency_key,
+            "session": session,
+            "parent_execution_id": parent_execution_id,
+            "spawned_by": spawned_by,
+            "on_behalf_of": on_behalf_of,
+        }
+        members |= {name: json.dumps(value) for name, value in given.items() if value}
+        body = ",".join(f'"{name}":{text}' for name, text in members.items() if text is not None)
+        answer = self._ask(
+            "POST", "/v0/executions", "{" + body + "}", repeatable=bool(idempotency_key)
+        )
+        return understood("an execution", lambda: Execution.model_validate(answer))
+
+    def get(self, execution_id: str) -> Execution:
+        """One execution."""
+        answer = self._ask("GET", _path(execution_id))
+        return understood("an execution", lambda: Execution.model_validate(answer))
+
+    def list(
+        self, *, agent_id: str = "", status: str = "", limit: int = 50, cursor: str = ""
+    ) -> ExecutionPage:
+        """A page of executions, newest first (protocol.md 2.1.2)."""
+        query = {"agent_id": agent_id, "status": status, "limit": limit, "cursor": cursor}
+        answer = self._ask("GET", "/v0/executions", query=query)
+        return understood(
+            "a page of executions",
+            lambda: ExecutionPage.model_validate(
+                {**answer, "executions": answer.get("executions") or []}
+            ),
+        )
+
+    def iterate(self, *, agent_id: str = "", status: str = "") -> Iterator[Execution]:
+        """All executions, newest first, page by page as they are asked for."""
+        cursor = ""
+        while True:
+            page = self.list(agent_id=agent_id, status=status, limit=_LARGEST_PAGE, cursor=cursor)
+            yield from page.executions
+            if not page.next_cursor:
+                return
+            cursor = page.next_cursor
+
+    def events(
+        self, execution_id: str, after_seq: int = 0, limit: int = 100
+    ) -> builtins.list[Event]:
+        """Entries of an execution's log after ``after_seq``, at most 1000."""
+        query = {"after_seq": after_seq, "limit": limit}
+        answer = self._ask("GET", _path(execution_id) + "/events", query=query)
+        return understood("events", lambda: [Event.model_validate(it) for it in answer or ()])
+
+    def cancel(self, execution_id: str) -> None:
+        """End an execution; ``ConflictError`` when it has ended already."""
+        self._ask("POST", _path(execution_id) + "/cancel")
+
+    def list_steps(self, execution_id: str, status: str = "") -> builtins.list[Step]:
+        """An execution's steps by id; ``status="terminal"`` leaves out the open ones."""
+        answer = self._ask("GET", _path(execution_id) + "/steps", query={"status": status})
+        return understood("steps", lambda: [Step.model_validate(it) for it in answer or ()])
+
+    def get_step(self, execution_id: str, step_id: str) -> Step:
+        """One step."""
+        answer = self._ask("GET", f"{_path(execution_id)}/steps/{quote(step_id, safe='')}")
+        return understood("a step", lambda: Step.model_validate(answer))
+
+    def wait(self, execution_id: str, timeout: float | None = None) -> Execution:
+        """Wait until the execution has completed and return it.
+
+        ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on.
+        Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when it ended in that way.
+        """
+        started = self._clock.monotonic()
+        pause = _POLL_FIRST
+        while True:
+            execution = self.get(execution_id)
+            if execution.status.terminal:
+                return ended(execution)
+            waited = self._clock.monotonic() - started
+            if timeout is not None and waited >= timeout:
+                raise TimeoutError(
+                    f"execution {execution_id} is still {execution.status} after {timeout} s"
+                )
+            self._pause(pause if timeout is None else min(pause, timeout - waited))
+            pause = min(pause * 1.5, _POLL_LONGEST)
+
+    def run(
+        self,
+        agent_id: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """``create`` and ``wait``; the output."""
+        execution = self.create(agent_id, input, idempotency_key=idempotency_key)
+        return self.wait(execution.id, timeout).output
+
+    # -- agents
+
+    def register_agent(
+        self,
+        agent_id: str,
+        webhook_url: str,
+        secret: str,
+        *,
+        lease_timeout_seconds: float | None = None,
+        signature: str | None = None,
+    ) -> Agent:
+        """Make an agent known, or replace all that is known of it (its policy too, protocol.md
+        2.3). ``signature="body"`` lets an embedded kernel accept requests in the body form."""
+        given = {
+            "id": agent_id,
+            "webhook_url": webhook_url,
+            "secret": secret,
+            "lease_timeout_seconds": lease_timeout_seconds,
+            "signature": signature,
+        }
+        body = json.dumps({name: value for name, value in given.items() if value is not None})
+        # Registering the same again changes nothing, so it may be repeated.
+        answer = self._ask("POST", "/v0/agents", body, repeatable=True)
+        return understood("an agent", lambda: _agent(answer))
+
+    def agents(self) -> builtins.list[Agent]:
+        """Every registered agent, by id."""
+        answer = self._ask("GET", "/v0/agents")
+        return understood("agents", lambda: [_agent(it) for it in answer or ()])
+
+    def get_agent(self, agent_id: str) -> Agent:
+        """One agent."""
+        answer = self._ask("GET", f"/v0/agents/{quote(agent_id, safe='')}")
+        return understood("an agent", lambda: _agent(answer))
+
+    def delete_agent(self, agent_id: str) -> None:
+        """Forget an agent."""
+        self._ask("DELETE", f"/v0/agents/{quote(agent_id, safe='')}")
+
+    # -- requests
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: str | None = None,
+        *,
+        query: dict[str, Any] | None = None,
+        repeatable: bool | None = None,
+    ) -> Any:
+        """One answer; asks again after a while where that can do nothing twice."""
+        if repeatable is None:
+            repeatable = method == "GET"
+        pause = _FIRST_PAUSE
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._exchange(method, path, body, query)
+            except NetworkError as error:
+                error.repeatable = error.repeatable or repeatable
+                if not (left and error.repeatable):
+                    raise
+            self._pause(pause * (0.75 + self._clock.random() / 2))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        raise AssertionError("unreachable")
+
+    def _pause(self, seconds: float) -> None:
+        threading.Event().wait(seconds)
+
+    def _exchange(
+        self, method: str, path: str, body: str | None, query: dict[str, Any] | None
+    ) -> Any:
+        what = f"{method} {path}"
+        headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            reply = self._session().request(
+                method,
+                self.base_url + path,
+                data=None if body is None else body.encode(),
+                params={name: value for name, value in (query or {}).items() if value},
+                headers=headers,
+                timeout=self._timeout,
+                allow_redirects=False,
+            )
+        except requests.RequestException as error:
+            raise NetworkError(
+                f"no answer of {self.base_url} to {what}: {error}", repeatable=_not_sent(error)
+            ) from error
+        if reply.status_code >= 300:
+            raise error_of(reply.status_code, reply.content, what)
+        if not reply.content.strip():
+            return None
+        return understood("JSON", lambda: json.loads(reply.content))
+
+    def _session(self) -> requests.Session:
+        if self._closed:
+            raise ValueError(f"this Client({self.base_url!r}) is closed")
+        session: requests.Session | None = getattr(self._mine, "session", None)
+        if session is None:
+            session = self._mine.session = requests.Session()
+            session.auth = _keep_headers  # Else a .netrc would replace the bearer token.
+            with self._guard:
+                self._sessions.add(session)
+        return session
+
+    def _forget_sessions(self) -> None:
+        """A session for each thread: they share nothing. Also after a fork."""
+        self._guard = threading.Lock()
+        self._mine = threading.local()
+        self._sessions: WeakSet[requests.Session] = WeakSet()
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._closed = True
+        with self._guard:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _path(execution_id: str) -> str:
+    return f"/v0/executions/{quote(execution_id, safe='')}"
+
+
+def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def _not_sent(error: requests.RequestException) -> bool:
+    """Whether the kernel cannot have seen the request."""
+    if isinstance(error, requests.ConnectTimeout):
+        return True
+    cause = error.args[0] if error.args else None
+    return isinstance(getattr(cause, "reason", cause), NewConnectionError)
+
+
+_OLDEST_KEYS = {"ID": "id", "WebhookURL": "webhook_url", "RegisteredAt": "registered_at"}
+
+
+def _agent(answer: dict[str, Any]) -> Agent:
+    """The oldest kernels write other keys (protocol.md 3.6)."""
+    return Agent.model_validate({_OLDEST_KEYS.get(key, key): it for key, it in answer.items()})
+
+
+_clients: WeakSet[Client] = WeakSet()
+
+
+def _forget_inherited() -> None:
+    """A forked child shares the parent's connections, and must not speak on them."""
+    for client in list(_clients):
+        client._forget_sessions()
+
+
+os.register_at_fork(after_in_child=_forget_inherited)

@@ -1,0 +1,155 @@
+"""Webhooks on their way out: ``ports.Deliver`` over HTTP, on connections that are kept."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import threading
+from collections.abc import Sequence
+from urllib.parse import urljoin, urlsplit
+from weakref import WeakSet
+
+from urllib3.connection import HTTPConnection
+
+from .clock import SYSTEM
+from .errors import NetworkError
+from .ports import Clock
+from .transport import Transport
+
+__all__ = ["HttpDeliver"]
+
+_MOST_REDIRECTS = 5
+_KEEPS_METHOD = frozenset({307, 308})
+_MOST_DRAINED_BYTES = 64 * 1024
+
+
+class HttpDeliver:
+    """Sends webhooks. Thread-safe; an answer is waited for ``timeout`` seconds in all.
+
+    Redirects are followed that keep the method (307, 308); any other is an answer: what follows it
+    would not be the webhook.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._receivers: dict[str, _Receiver] = {}
+
+    def __call__(
+        self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout: float
+    ) -> int:
+        limit = self._clock.monotonic() + timeout
+        for _ in range(_MOST_REDIRECTS):
+            parts = urlsplit(url)
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            if not target.isascii() or not target.isprintable() or " " in target:
+                raise ValueError("its path has characters that must be escaped")
+            receiver = self._receiver(f"{parts.scheme}://{parts.netloc}")
+            status, location = receiver.post(target, headers, body, limit)
+            if status not in _KEEPS_METHOD or not location:
+                return status
+            url = urljoin(url, location)
+        return status
+
+    def _receiver(self, base_url: str) -> _Receiver:
+        with self._guard:
+            receiver = self._receivers.get(base_url)
+            if receiver is None:
+                receiver = self._receivers[base_url] = _Receiver(base_url, self._clock)
+            return receiver
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._guard:
+            for receiver in self._receivers.values():
+                receiver.close()
+
+
+class _Receiver(Transport):
+    """The connections to one receiver."""
+
+    def __init__(self, base_url: str, clock: Clock) -> None:
+        super().__init__(base_url, timeout=10.0)
+        self._clock = clock
+        self._kept: WeakSet[HTTPConnection] = WeakSet()
+
+    def post(
+        self, target: str, headers: Sequence[tuple[str, str]], body: bytes, limit: float
+    ) -> tuple[int, str]:
+        """Status and ``Location`` of the answer; ``TimeoutError`` when ``limit`` has passed.
+
+        A connection that was kept may be closed by the receiver at the very moment. Agents know an
+        attempt that they have, so it is then sent again.
+        """
+        while True:
+            connection = self._take()
+            try:
+                return self._exchange(connection, target, headers, body, limit)
+            except ConnectionError as error:
+                if connection not in self._kept:
+                    raise NetworkError(f"the answer was lost: {error}") from error
+
+    def _exchange(
+        self,
+        connection: HTTPConnection,
+        target: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        limit: float,
+    ) -> tuple[int, str]:
+        sock = connection.sock
+        try:
+            sock.settimeout(max(limit - self._clock.monotonic(), 0.001))
+            sock.sendall(self._head("POST", target, headers, body))
+            response = http.client.HTTPResponse(
+                _Limited(sock, limit, self._clock),  # type: ignore[arg-type]
+                method="POST",
+            )
+            response.begin()
+            response.read(_MOST_DRAINED_BYTES)
+        except (TimeoutError, ConnectionError):
+            connection.close()
+            raise
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            connection.close()
+            raise NetworkError(
+                f"the answer was lost: {str(error) or type(error).__name__}"
+            ) from error
+        except BaseException:
+            connection.close()
+            raise
+        if response.isclosed() and not response.will_close and not self._closed:
+            self._kept.add(connection)
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return response.status, response.headers.get("Location", "")
+
+
+class _Limited:
+    """A socket as ``http.client`` reads it, with one limit for all that is read."""
+
+    def __init__(self, sock: socket.socket, limit: float, clock: Clock) -> None:
+        self._sock = sock
+        self._limit = limit
+        self._clock = clock
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Limited._Bytes(self._sock, self._limit, self._clock))
+
+    class _Bytes(io.RawIOBase):
+        def __init__(self, sock: socket.socket, limit: float, clock: Clock) -> None:
+            self._sock = sock
+            self._limit = limit
+            self._clock = clock
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, into: bytearray | memoryview) -> int:  # type: ignore[override]
+            left = self._limit - self._clock.monotonic()
+            if left <= 0:
+                raise TimeoutError("the limit has passed")
+            self._sock.settimeout(left)
+            return self._sock.recv_into(into)

@@ -1,0 +1,39 @@
+"""What a kernel's answer says, as a value or as an error (protocol.md 1.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
+from .errors import APIError, NetworkError, api_error
+
+__all__ = ["error_of", "understood"]
+
+T = TypeVar("T")
+
+_GATEWAY = frozenset({502, 503, 504})
+
+
+def understood(what: str, read: Callable[[], T]) -> T:
+    """What ``read`` makes of an answer; one that is not the protocol's tells nothing."""
+    try:
+        return read()
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise NetworkError(f"the answer is not {what}: {type(error).__name__}: {error}") from error
+
+
+def error_of(status: int, body: bytes, what: str) -> APIError | NetworkError:
+    """The error of a reply to ``what``."""
+    try:
+        envelope = json.loads(body)
+        code, message = str(envelope["code"]), str(envelope.get("message", ""))
+        rule_id = str(envelope.get("rule_id", ""))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        said = body[:200].decode("utf-8", "replace").strip()
+        if status >= 500:
+            return NetworkError(f"{what} was answered {status} without an envelope: {said}")
+        return api_error(APIError.code, said or "request failed", status)
+    if status in _GATEWAY:
+        return NetworkError(f"{what} was answered {status}: {message}")
+    return api_error(code, message, status, rule_id)

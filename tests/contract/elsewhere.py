@@ -1,0 +1,122 @@
+"""A kernel that runs elsewhere, on the same machine: it is reached over HTTP, and time is waited
+for.
+
+It has to be started for the suite: with leases of a second or two (its default for agents that name
+none), three attempts for each dispatch, and no other agent called ``agent``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import requests
+from support.receiver import Receiver
+
+from rebuno_sync.client import Client
+from rebuno_sync.kernel.lifecycle import BACKOFF_MAX_SECONDS
+from rebuno_sync.kernel_client import KernelClient
+from rebuno_sync.types import Execution, LeaseKey, Proposal
+
+from .scenarios import Generation
+
+__all__ = ["Elsewhere", "named_by_environment"]
+
+_AGENT = "agent"
+_SECRET = "shared"
+_LONGEST_DELIVERY_SECONDS = 4.0
+"""The oldest kernels look for work every two seconds, one after another."""
+
+_BLOCKING = """
+default_action: allow
+rules:
+  - id: ask
+    {priority}
+    when: {{target: retire}}
+    then: {{decision: require_approval}}
+"""
+
+
+def named_by_environment() -> Generation | None:
+    """The generation of the kernel that the environment names; ``None`` when it names none."""
+    if "REBUNO_KERNEL_URL" not in os.environ:
+        return None
+    return Generation[os.environ["REBUNO_KERNEL_GENERATION"].upper()]
+
+
+class _Creating(Client):
+    """Remembers what it created, to cancel it after the scenario."""
+
+    def __init__(self, url: str, token: str) -> None:
+        super().__init__(url, token)
+        self.created: list[str] = []
+
+    def create(self, *args: object, **named: object) -> Execution:
+        execution = super().create(*args, **named)  # type: ignore[arg-type]
+        self.created.append(execution.id)
+        return execution
+
+
+class Elsewhere:
+    """The kernel of ``REBUNO_KERNEL_URL``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._url = os.environ["REBUNO_KERNEL_URL"]
+        self._token = os.environ.get("REBUNO_KERNEL_TOKEN", "")
+        self.generation = Generation[os.environ["REBUNO_KERNEL_GENERATION"].upper()]
+        self._lease_seconds = float(os.environ.get("REBUNO_KERNEL_LEASE_SECONDS", "2"))
+        self._receiver = Receiver()
+        self._given: set[LeaseKey] = set()
+        self._time = threading.Event()
+        self.operator = _Creating(self._url, self._token)
+        self.register(_AGENT)
+        self.agent = KernelClient(self._url, _AGENT, _SECRET)
+
+    def register(self, agent_id: str) -> None:
+        self.operator.register_agent(agent_id, self._receiver.url, _SECRET)
+
+    def lease(self, execution_id: str) -> LeaseKey | None:
+        for _ in range(int(_LONGEST_DELIVERY_SECONDS / 0.02)):
+            for webhook in list(self._receiver.received):
+                lease = webhook.lease
+                if lease.execution_id == execution_id and lease not in self._given:
+                    self._given.add(lease)
+                    self._lease_seconds = webhook.fields.get(
+                        "lease_timeout_seconds", self._lease_seconds
+                    )
+                    return lease
+            self._time.wait(0.02)
+        return None
+
+    def expire(self, lease: LeaseKey) -> None:
+        self.pass_time(1.01)
+
+    def pass_time(self, lease_share: float) -> None:
+        self._time.wait(self._lease_seconds * lease_share)
+
+    def pass_back_off(self) -> None:
+        self._time.wait(BACKOFF_MAX_SECONDS * 1.25)
+
+    def retire(self, lease: LeaseKey) -> None:
+        oldest = self.generation is Generation.G0
+        self._set_policy(_BLOCKING.format(priority="priority: 1" if oldest else ""))
+        self.agent.submit(lease, Proposal("tool_call", "retire", "null"))
+        self._set_policy("")
+
+    def _set_policy(self, bundle: str) -> None:
+        answer = requests.post(
+            f"{self._url}/v0/policies/{_AGENT}",
+            json={"bundle": bundle},
+            headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
+            timeout=30,
+        )
+        answer.raise_for_status()
+
+    def close(self) -> None:
+        for execution_id in self.operator.created:
+            if not self.operator.get(execution_id).status.terminal:
+                self.operator.cancel(execution_id)
+        self.agent.close()
+        self.operator.close()
+        self._receiver.close()

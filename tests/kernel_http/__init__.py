@@ -1,0 +1,1 @@
+"""The embedded kernel over HTTP: its routes, who may use them, and its deliveries."""
