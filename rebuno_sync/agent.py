@@ -17,6 +17,7 @@ from .errors import (
     Interrupted,
     LeaseSuperseded,
     NetworkError,
+    NoActiveExecution,
     RebunoError,
     Signal,
     StorageError,
@@ -66,7 +67,7 @@ class Outcome:
     execution_id: str
     output: Any = None
     reason: str = ""
-    error: Exception | None = field(default=None, compare=False, repr=False)
+    error: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 def dispatch(
@@ -100,6 +101,8 @@ def dispatch(
         except BaseException:
             attempt.abandon()
             raise
+    except NoActiveExecution:
+        raise  # In a forked child: the execution is its parent's.
     except RebunoError as error:
         _log.warning("execution %s could not be begun: %s", execution_id, error)
         _release(kernel, lease, interrupted=True)
@@ -125,18 +128,22 @@ class _Attempt:
             return self._fail(f"input_invalid: {error}", error)
         except Exception as error:  # a user's validator may raise anything
             return self._fail(_reason_of(error), error)
-        error_: Exception | None = None
+        error_: BaseException | None = None
         value: object = None
         try:
             value = self._context.activate(lambda: self._handler.handler(*args, **kwargs))
         except Signal as signal:
             return self._unwind(self._context.pending or signal)
-        except Exception as error:
-            error_ = error
-        except BaseExceptionGroup as group:  # of signals that were raised in asyncio tasks, say
-            if not group.subgroup(Signal) or group.subgroup((KeyboardInterrupt, SystemExit)):
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            group = error if isinstance(error, BaseExceptionGroup) else None
+            if group and group.subgroup((KeyboardInterrupt, SystemExit)):
                 raise
-            return self._unwind(self._context.pending or Interrupted(str(group)))
+            if group and group.subgroup(Signal):  # raised in asyncio tasks, say
+                return self._unwind(self._context.pending or Interrupted(str(group)))
+            error_ = error
+        self._context.stay_home()
         if self._context.pending is not None:
             return self._unwind(self._context.pending)
         if error_ is not None:
@@ -165,7 +172,7 @@ class _Attempt:
         decoded = self._handler.output.decode(output)
         return Outcome(OutcomeStatus.COMPLETED, self._id, output=decoded)
 
-    def _fail(self, reason: str, error: Exception) -> Outcome:
+    def _fail(self, reason: str, error: BaseException) -> Outcome:
         if signal := self._await_bodies():
             return self._unwind(signal)
         reason = mended(reason)
@@ -182,7 +189,7 @@ class _Attempt:
         return Outcome(OutcomeStatus.FAILED, self._id, reason=reason, error=error)
 
     def _settle_end(
-        self, refusal: APIError, wanted: ExecutionStatus, error: Exception | None = None
+        self, refusal: APIError, wanted: ExecutionStatus, error: BaseException | None = None
     ) -> Outcome:
         """The end was refused: was it our own, whose answer had been lost, or somebody else's?"""
         if refusal.code == "lease_superseded":
@@ -213,6 +220,8 @@ class _Attempt:
 
     def abandon(self) -> None:
         """The process is being interrupted: give the lease back and leave the steps as they are."""
+        if self._context.elsewhere:
+            return
         self._context.interrupt("the process was interrupted")
         self._give_back(interrupted=False)
 
@@ -231,6 +240,7 @@ class _Attempt:
             _log.warning(
                 "execution %s: effects still run, so its lease is left to run out", self._id
             )
+            self._lease.left_to_run_out = True
             return
         _release(self._kernel, self._lease, interrupted=interrupted)
 
@@ -242,11 +252,14 @@ def _release(kernel: AgentKernel, lease: Lease, *, interrupted: bool) -> None:
         _log.info("execution %s: lease not given back: %s", lease.key.execution_id, error)
 
 
-def _reason_of(error: Exception) -> str:
+def _reason_of(error: BaseException) -> str:
     try:
-        return failure_reason(error)
+        return failure_reason(error)[:_LONGEST_REASON]
     except Exception:  # it cannot be printed, but it is what happened
         return f"agent_error: {type(error).__name__}: an exception that cannot be printed"
 
+
+_LONGEST_REASON = 16_000
+"""Characters. A reason is for people; what a body raised is kept whole with its step."""
 
 _OVER = ("lease_superseded", "execution_terminal")

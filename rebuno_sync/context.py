@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from types import TracebackType
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from .codec import PLAIN, Codec, encode_plain_arguments
 from .errors import (
@@ -23,6 +22,7 @@ from .errors import (
     Terminated,
 )
 from .failures import decode_failure, encode_failure, not_storable
+from .frames import LEAVES_THE_STEP, Frame, Ran, refused
 from .heartbeat import Lease
 from .ports import AgentKernel
 from .recording import Recording
@@ -41,36 +41,7 @@ __all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "exe
 R = TypeVar("R")
 
 
-class _Frame:
-    """One running body (or the handler itself): what is called in it belongs to it.
-
-    A signal that is raised in a frame marks it and those around it, so that a body that swallowed
-    the signal cannot record a result that was computed without its effects.
-    """
-
-    __slots__ = ("context", "ended", "outer", "signal")
-
-    def __init__(self, context: ExecutionContext, outer: _Frame | None) -> None:
-        self.context = context
-        self.outer = outer
-        self.signal: Signal | None = None
-        self.ended = False
-
-    def mark(self, signal: Signal) -> None:
-        self.signal = self.signal or signal
-        if self.outer is not None and self.outer.context is self.context:
-            self.outer.mark(signal)
-
-
-class _Ran(NamedTuple):
-    """What came of a body: a result's text, or a failure's."""
-
-    result: str = "null"
-    failure: str | None = None
-    traceback: TracebackType | None = None
-
-
-_frame: ContextVar[_Frame | None] = ContextVar("rebuno_sync_frame", default=None)
+_frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_frame", default=None)
 _live: set[ExecutionContext] = set()
 
 
@@ -168,30 +139,45 @@ class ExecutionContext:
         or a signal.
         """
         outer = self._current_frame()
-        self.check()
-        try:
-            decision = self._recording.submit(proposal)
-        except Signal as signal:
-            self._remember(signal)
-            raise
-        self._note(decision)
-        match decision.decision:
-            case DecisionKind.PROCEED:
+        if outer is not None and outer.step_id:
+            proposal = proposal._replace(parent=outer.step_id)
+        # Counted before it is submitted: whoever ends the attempt waits for it from here on.
+        with self._body():
+            self.check()
+            try:
+                decision = self._recording.submit(proposal)
+            except Signal as signal:
+                self._remember(signal)
+                raise
+            self._note(decision)
+            if decision.decision == DecisionKind.PROCEED:
+                self.check()
                 return self._run(decision.step_id, proposal.target, run, codec, outer)
+        return self._follow(decision, proposal.target, codec, outer)
+
+    def _follow(
+        self,
+        decision: StepDecision,
+        target: str,
+        codec: Codec,
+        outer: Frame[ExecutionContext] | None,
+    ) -> object:
+        """Do as the kernel decided, where no body runs."""
+        match decision.decision:
             case DecisionKind.REPLAY:
                 self.check()
-                return self._replay(decision, proposal.target, codec)
+                return self._replay(decision, target, codec)
             case DecisionKind.DENIED:
-                raise PolicyError(decision.reason or "policy_denied", decision.rule_id)
+                raise refused(
+                    outer, PolicyError(decision.reason or "policy_denied", decision.rule_id)
+                )
             case DecisionKind.RATE_LIMITED:
-                raise RateLimited(decision.reason or "rate_limit_exceeded")
+                raise refused(outer, RateLimited(decision.reason or "rate_limit_exceeded"))
             case DecisionKind.BLOCKED | DecisionKind.EXECUTION_BLOCKED:
                 self._stop(Blocked())
             case DecisionKind.EXECUTION_TERMINAL:
                 self._stop(Terminated())
-        raise RebunoError(
-            f"unexpected step decision: {decision.decision!r} for {proposal.target!r}"
-        )
+        raise RebunoError(f"unexpected step decision: {decision.decision!r} for {target!r}")
 
     def _run(
         self,
@@ -199,20 +185,20 @@ class ExecutionContext:
         target: str,
         run: Callable[[], object],
         codec: Codec,
-        outer: _Frame | None,
+        outer: Frame[ExecutionContext] | None,
     ) -> object:
-        with self._body():
-            if not self._lease.holds():
-                self._stop(LeaseSuperseded("the lease ran out before the body started"))
-            ran = self._call(run, codec, _Frame(self, outer))
-            try:
-                if ran.failure is None:
-                    decision = self._recording.result(step_id, ran.result)
-                else:
-                    decision = self._recording.failure(step_id, ran.failure)
-            except Signal as signal:
-                self._remember(signal)
-                raise
+        if not self._lease.holds():
+            self._stop(LeaseSuperseded("the lease ran out before the body started"))
+        ran = self._call(run, codec, Frame(self, outer, step_id))
+        self.stay_home()
+        try:
+            if ran.failure is None:
+                decision = self._recording.result(step_id, ran.result)
+            else:
+                decision = self._recording.failure(step_id, ran.failure)
+        except Signal as signal:
+            self._remember(signal)
+            raise
         self.check()
         if decision.decision == DecisionKind.REPLAY:
             return self._replay(decision, target, codec)
@@ -223,26 +209,25 @@ class ExecutionContext:
             raise error
         return codec.decode(ran.result)
 
-    def _call(self, run: Callable[[], object], codec: Codec, frame: _Frame) -> _Ran:
+    def _call(self, run: Callable[[], object], codec: Codec, frame: Frame) -> Ran:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
         try:
             value = run()
-        except (PolicyError, RateLimited):
-            # A refusal of a nested effect: this step stays open and meets it again on a replay.
+        except BaseException as error:
             self._stop_if_marked(frame)
-            raise
-        except Exception as error:
-            self._stop_if_marked(frame)
-            return _Ran(failure=encode_failure(error), traceback=error.__traceback__)
+            if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):
+                # A refusal of a nested effect: this step stays open and meets it on a replay.
+                raise
+            return Ran(failure=encode_failure(error), traceback=error.__traceback__)
         finally:
             _frame.reset(token)
             frame.ended = True
         self._stop_if_marked(frame)
         try:
-            return _Ran(result=codec.encode(value, "result"))
+            return Ran(result=codec.encode(value, "result"))
         except Exception as problem:
-            return _Ran(failure=not_storable(value, problem))
+            return Ran(failure=not_storable(value, problem))
 
     def _replay(self, decision: StepDecision, target: str, codec: Codec) -> object:
         if decision.error_json is not None and decision.error_json != "null":
@@ -263,7 +248,7 @@ class ExecutionContext:
         self._remember(signal)
         raise signal
 
-    def _stop_if_marked(self, frame: _Frame) -> None:
+    def _stop_if_marked(self, frame: Frame) -> None:
         if frame.signal is not None:
             self._stop(frame.signal.again())
 
@@ -279,13 +264,23 @@ class ExecutionContext:
 
     # -- bodies and threads
 
-    def _current_frame(self) -> _Frame | None:
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this process was forked from the one that runs the execution."""
+        return self._elsewhere
+
+    def stay_home(self) -> None:
+        """Raise ``NoActiveExecution`` in a forked child: the execution is its parent's."""
         if self._elsewhere:
             raise NoActiveExecution(
                 f"this process was forked while execution {self.id} ran in its parent; only the"
-                " parent may perform its effects. Return values to the parent, or start an"
-                " execution of the child's own with run()."
+                " parent may perform its effects and record what came of them. Return values to"
+                " the parent and end the child with os._exit(), or start an execution of the"
+                " child's own with run()."
             )
+
+    def _current_frame(self) -> Frame[ExecutionContext] | None:
+        self.stay_home()
         frame = _frame.get()
         if frame is None or frame.context is not self:
             return None
@@ -331,7 +326,7 @@ class ExecutionContext:
         return copy_context().run(self._call_active, fn)
 
     def _call_active(self, fn: Callable[[], R]) -> R:
-        frame = _Frame(self, _frame.get())
+        frame = Frame(self, _frame.get())
         _frame.set(frame)
         _live.add(self)
         try:
@@ -375,15 +370,15 @@ def current(what: str) -> ExecutionContext:
     raise NoActiveExecution(message)
 
 
-def ancestors() -> list[str]:
-    """The ids of the executions that the calling thread is in, innermost first."""
-    ids: list[str] = []
+def ancestors() -> list[ExecutionContext]:
+    """The executions that the calling thread is in, innermost first."""
+    found: list[ExecutionContext] = []
     frame = _frame.get()
     while frame is not None:
-        if not ids or ids[-1] != frame.context.id:
-            ids.append(frame.context.id)
+        if not found or found[-1] is not frame.context:
+            found.append(frame.context)
         frame = frame.outer
-    return ids
+    return found
 
 
 def _mark_inherited() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from keyword import iskeyword
 from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from pydantic import BaseModel
 
 from .codec import (
     PLAIN,
@@ -86,11 +90,29 @@ def _make_tool(
             raise
         proposal = Proposal(StepKind.TOOL_CALL, name, text, idempotency, canonical=True)
         try:
-            return cast(R, context.perform(proposal, lambda: fn(*args, **kwargs), result))
+            return cast(R, context.perform(proposal, lambda: _on_copies(fn, args, kwargs), result))
         except PolicyError as refusal:
             return cast(R, _denial(name, refusal))
 
     return call
+
+
+_CHANGEABLE = (list, dict, set, tuple, bytearray, BaseModel)
+
+
+def _on_copies(fn: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    """Call a body with copies of what it could change.
+
+    A replay does not run the body, so what it changed in its caller's objects would be missing
+    there, and with it the identity of every call that they are arguments of.
+    """
+    return fn(*map(_copied, args), **{name: _copied(value) for name, value in kwargs.items()})
+
+
+def _copied(value: Any) -> Any:
+    if not (isinstance(value, _CHANGEABLE) or is_dataclass(value)) or isinstance(value, type):
+        return value
+    return copy.deepcopy(value)
 
 
 def _denial(name: str, refusal: PolicyError) -> str:
@@ -153,7 +175,8 @@ def step(
         )
     text = encode_named_arguments(fn, given) if given else encode_plain_arguments(given)
     proposal = Proposal(StepKind.LOCAL, name, text, idempotency, canonical=True)
-    return cast(R, context.perform(proposal, lambda: fn(**given), return_codec(fn)))
+    body = functools.partial(_on_copies, fn, (), given)
+    return cast(R, context.perform(proposal, body, return_codec(fn)))
 
 
 def wrap_tool(
@@ -185,7 +208,7 @@ def wrap_tool(
         proposal = Proposal(StepKind.TOOL_CALL, name, text, idempotency, canonical=True)
 
         def run() -> Any:
-            value = invoke(arguments)
+            value = _on_copies(invoke, (arguments,), {})
             return value if to_result is None else to_result(value)
 
         try:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from . import strict
 from .errors import ToolError
+from .naming import MAIN_NAMES, module_name
 
 __all__ = ["decode_failure", "encode_failure", "not_storable"]
 
@@ -144,11 +145,15 @@ def _class_named(name: str) -> type[BaseException]:
     """A class that is loaded already. Looks in dictionaries only: a lookup can be code."""
     parts = name.split(".")
     for cut in range(len(parts) - 1, 0, -1):
-        found: Any = sys.modules.get(".".join(parts[:cut]))
-        for part in parts[cut:]:
-            found = vars(found).get(part) if hasattr(found, "__dict__") else None
-        if isinstance(found, type) and issubclass(found, BaseException):
-            return found
+        module = ".".join(parts[:cut])
+        # The program's own file may be run now and have been imported then, or the other way.
+        run = [main for main in MAIN_NAMES if main in sys.modules and module_name(main) == module]
+        for candidate in [module, *run]:
+            found: Any = sys.modules.get(candidate)
+            for part in parts[cut:]:
+                found = vars(found).get(part) if hasattr(found, "__dict__") else None
+            if isinstance(found, type) and issubclass(found, BaseException):
+                return found
     raise LookupError(name)
 
 
@@ -170,7 +175,7 @@ def _is_lossless(value: object) -> bool:
 
 
 def _name_of(cls: type[BaseException]) -> str:
-    return strict.mended(f"{cls.__module__}.{cls.__qualname__}")
+    return strict.mended(f"{module_name(cls.__module__)}.{cls.__qualname__}")
 
 
 def _message_of(error: BaseException) -> str:

@@ -54,6 +54,8 @@ class Lease:
     ) -> None:
         self.key = key
         self.seconds = seconds
+        self.left_to_run_out = False
+        """Set when an attempt was given up while bodies of it still run."""
         self.now = measured_on
         self._accepted_at = accepted_at
         self._received_at = measured_on()

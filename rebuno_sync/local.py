@@ -6,9 +6,9 @@ import atexit
 import json
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,6 +22,7 @@ from .heartbeat import Lease
 from .kernel import Kernel
 from .kernel.dispatches import Claim
 from .kernel.embedded import DEFAULT_PATH, ended
+from .naming import module_name
 from .types import Execution
 
 __all__ = ["run"]
@@ -55,8 +56,11 @@ def run(
     ``StorageError`` when the file cannot be used.
     """
     binding = Binding(handler)
-    if key is not None and not isinstance(key, str):
-        raise TypeError(f"key must be a text, not {key!r}; str(...) of an id will do")
+    for name, text in (("key", key), ("agent", agent)):
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"{name} must be a text, not {text!r}; str(...) of an id will do")
+    if around := ancestors():
+        around[0].check()  # A run within an execution that is over starts nothing.
     host = _Host(binding, agent or _agent_name(handler), kernel or _default_kernel())
     return cast(R, host.run(input, key, timeout))
 
@@ -69,7 +73,8 @@ class _Host:
 
     def run(self, input: Any, key: str | None, timeout: float | None) -> Any:
         execution, claim = self._find_or_start(input, key)
-        if execution.id in ancestors():
+        here = {context.id for context in ancestors()} | _running_in(threading.get_ident())
+        if execution.id in here:
             raise ConflictError(
                 f"conflict: run(key={key!r}) was called inside the execution that has this key"
                 f" ({execution.id}); it would wait for itself. Use another key."
@@ -103,7 +108,7 @@ class _Host:
     def _finish(self, execution: Execution, claim: Claim | None, timeout: float | None) -> Any:
         """Run the execution's handler, or wait for whoever runs it, until it has ended."""
         started = SYSTEM.monotonic()
-        failure: Exception | None = None
+        failure: BaseException | None = None
         begun = False
         while True:
             mark = self._kernel.change_mark()
@@ -134,7 +139,15 @@ class _Host:
             accepted_at=claim.at,
             measured_on=self._kernel.monotonic,
         )
-        return dispatch(self._binding, self._kernel.agent, lease)
+        thread = threading.get_ident()
+        try:
+            _running.append((thread, claim.lease.execution_id))
+            return dispatch(self._binding, self._kernel.agent, lease)
+        finally:
+            with suppress(ValueError):
+                _running.remove((thread, claim.lease.execution_id))
+            if lease.left_to_run_out:
+                self._kernel.leave_claim(claim)
 
     def _claim(self, execution_id: str, *, begun: bool) -> Claim | None:
         try:
@@ -146,7 +159,7 @@ class _Host:
             _log.warning("execution %s cannot go on yet: %s", execution_id, error)
             return None
 
-    def _result(self, execution: Execution, failure: Exception | None) -> Any:
+    def _result(self, execution: Execution, failure: BaseException | None) -> Any:
         try:
             output = ended(execution).output
         except ExecutionFailed as error:
@@ -156,24 +169,21 @@ class _Host:
         return self._binding.output.decode(json.dumps(output))
 
 
+_running: list[tuple[int, str]] = []
+"""Which thread runs which executions, also where a context of its own hides it."""
+
+
+def _running_in(thread: int) -> set[str]:
+    return {execution_id for ident, execution_id in list(_running) if ident == thread}
+
+
 def _agent_name(handler: Callable[..., object]) -> str:
     """``module.qualname``, the same whether the file is run or imported."""
     qualname = getattr(handler, "__qualname__", "")
     if not qualname or "<lambda>" in qualname:
         raise TypeError(f"{handler!r} has no name of its own; give run() agent='...'")
     module = getattr(handler, "__module__", None) or "__main__"
-    if module in ("__main__", "__mp_main__"):
-        module = _main_module(module)
-    return f"{module}.{qualname}"
-
-
-def _main_module(module: str) -> str:
-    main = sys.modules.get(module)
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name)
-    file = getattr(main, "__file__", None)
-    return Path(file).stem if file else "__main__"
+    return f"{module_name(module)}.{qualname}"
 
 
 _kernels: dict[Path, Kernel] = {}

@@ -98,7 +98,7 @@ class Stop:
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Have ``stop`` (a ``Stop``'s ``set``) called on the first SIGINT or SIGTERM; the second ends the
+    """Have ``stop`` (``Stop.set``, say) called on the first SIGINT or SIGTERM; the second ends the
     process at once.
 
     Does nothing outside the main thread: only there Python handles signals.

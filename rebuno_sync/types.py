@@ -129,6 +129,8 @@ class Proposal(NamedTuple):
     """Whether ``args`` is in canonical form already (protocol.md 6.1); saves a parse."""
     request_id: str = ""
     """A UUID under which a kernel that knows ``request-id`` recognises it (protocol.md 17)."""
+    parent: str = ""
+    """The id of the step in whose body it is called; not part of its identity."""
 
 
 @dataclass(frozen=True, slots=True)

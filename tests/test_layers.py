@@ -21,6 +21,7 @@ ROOT = "rebuno_sync"
 LAYERS = {
     "words": ["errors", "types", "ports", "clock"],
     "pure": [
+        "naming",
         "strict",
         "canonical",
         "signing",
@@ -30,7 +31,7 @@ LAYERS = {
         "replies",
         "endings",
     ],
-    "execution stack": ["workers", "heartbeat", "recording", "context", "pool", "effects"],
+    "execution stack": ["workers", "heartbeat", "recording", "frames", "context", "pool", "effects"],
     "edges": [
         *("transport", "delivery", "kernel_client", "client", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),

@@ -74,6 +74,11 @@ class AgentPort:
             call = steps.Call(proposal, args_hash, occurrence, step_id)
             decision = self._decide(store, lease, call, attempt)
             consumed = steps.consumes_place(decision)
+            if consumed and decision.decision != DecisionKind.PROCEED:
+                attempt.pass_over(
+                    step_id,
+                    lambda: store.read(lambda db: steps.enclosed_ahead(db, lease.execution_id)),
+                )
         except ConflictError:
             store.attempts.end(lease)
             raise

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..types import LeaseKey, StepDecision
 from .moment import Moment
 
-__all__ = ["Attempt", "Attempts"]
+__all__ = ["Attempt", "Attempts", "Enclosed"]
 
 _Call = tuple[str, str, str]
+
+
+class Enclosed(NamedTuple):
+    """A step that an earlier attempt called in the body of another."""
+
+    step_id: str
+    call: _Call
+    occurrence: int
 
 
 class Attempt:
@@ -29,9 +38,14 @@ class Attempt:
         self._free = threading.Condition(self._guard)
         self._next: dict[_Call, int] = {}
         self._busy: dict[_Call, int] = {}
-        self._unmet = recorded
+        self._recorded = self._unmet = recorded
         self._settled: dict[str, StepDecision] | None = None
+        self._enclosed: dict[str, list[Enclosed]] | None = None
         self._mark = -1
+
+    def leave_to_run_out(self) -> None:
+        """Bodies of it still run though its thread gave it up: only its lease decides."""
+        self._holder = None
 
     def lives(self, asking: threading.Thread | None) -> bool:
         """Whether somebody in this process may be running it.
@@ -97,6 +111,21 @@ class Attempt:
             found = self._settled.pop(step_id, None)
             self._unmet -= found is not None
             return found
+
+    def pass_over(self, parent: str, load: Callable[[], dict[str, list[Enclosed]]]) -> None:
+        """A step was answered without its body: the calls recorded in that body are behind us.
+
+        Their places are used up, or an equal call after it would take one of theirs.
+        """
+        with self._guard:
+            if self._enclosed is None:
+                self._enclosed = load() if self._recorded else {}
+            passed = self._enclosed.pop(parent, [])
+            while passed:
+                step = passed.pop()
+                self._next[step.call] = max(self._next.get(step.call, 0), step.occurrence + 1)
+                self._unmet -= 1
+                passed += self._enclosed.pop(step.step_id, [])
 
     def met_recorded(self, mark: int) -> None:
         """A settled step was read under the fence, where the changes stood at ``mark``."""

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ..errors import RebunoError
@@ -25,7 +26,7 @@ from .moment import Moment
 from .reading import read_on_time
 from .store import Connection, Store, queue, registry
 from .store.queue import Agenda, Notice
-from .store.rows import REMOTE
+from .store.rows import AgentRow
 from .webhooks import Refused, deliver_webhook
 
 __all__ = ["Dispatcher", "Receive"]
@@ -41,7 +42,8 @@ _POLL_SECONDS = 0.25
 _MOST_UNDER_WAY = 4
 _MOST_NOTICES_UNDER_WAY = 4
 _PROBE_SECONDS = 1.0
-"""How often an agent that refuses connections is tried."""
+"""How often an agent that refuses connections is tried, and whether other processes live is looked
+at."""
 
 _PATIENCE_SECONDS = 600.0
 """Refusals count as strikes only once an agent has been away for so long: a redeployment kills
@@ -69,10 +71,14 @@ class _Line:
 
 
 class _Due(NamedTuple):
-    agent_id: str
+    agent: AgentRow
     claim: Claim
     receive: Receive | None
     """``None``: by webhook."""
+
+    @property
+    def agent_id(self) -> str:
+        return self.agent.id
 
     @property
     def lease(self) -> LeaseKey:
@@ -93,6 +99,10 @@ class Dispatcher:
         self._crew = Crew("rebuno-delivery")
         self._wake = threading.Event()
         self._stopping = False
+        self._recording = 0
+        self._recorded = threading.Condition(self._guard)
+        self._gone = False
+        self._probe_at = 0.0
         self._thread: threading.Thread | None = None
 
     # -- whom it serves
@@ -147,6 +157,10 @@ class Dispatcher:
             self.store.on_work_queued.remove(self.wake)
             self._thread.join(_STOP_SECONDS)
         self._crew.close(_STOP_SECONDS)
+        with self._guard:
+            # The file may be closed now: whoever still waits for an answer leaves it alone.
+            self._gone = True
+            self._recorded.wait_for(lambda: not self._recording, _STOP_SECONDS)
 
     def join(self, seconds: float) -> bool:
         """Wait until no delivery is under way; whether that is so."""
@@ -161,11 +175,19 @@ class Dispatcher:
         agendas = read_on_time(
             self.store,
             self._clock,
-            lambda db: queue.agendas(db, json.dumps(list(hosted)), REMOTE),
+            lambda db: queue.agendas(db, json.dumps(list(hosted)), self.store.owner.nonce),
         )
         served = [a for a in agendas if by_webhook or a.agent_id in hosted]
-        ready = [(a, self._line(a.agent_id).room(now)) for a in served if _has_work(a, now)]
-        self._hand_out(self._claim([(a, room) for a, room in ready if room], hosted, now))
+        probes = any(a.held_elsewhere for a in served) and now.monotonic >= self._probe_at
+        if probes:
+            self._probe_at = now.monotonic + _PROBE_SECONDS
+        ready = [
+            (a.agent_id, self._line(a.agent_id).room(now))
+            for a in served
+            if _has_work(a, now) or (probes and a.held_elsewhere)
+        ]
+        ready = [(agent_id, room) for agent_id, room in ready if room]
+        self._hand_out(self._claim(ready, hosted, now, probes=probes))
         if by_webhook:
             self._send_notices([a.agent_id for a in served if a.agent_id not in hosted])
         return self._seconds_to_next(served, now)
@@ -175,22 +197,34 @@ class Dispatcher:
             return self._lines.setdefault(agent_id, _Line())
 
     def _claim(
-        self, ready: list[tuple[Agenda, int]], hosted: dict[str, Receive], now: Moment
+        self,
+        ready: list[tuple[str, int]],
+        hosted: dict[str, Receive],
+        now: Moment,
+        *,
+        probes: bool,
     ) -> list[_Due]:
+        """Take as many attempts of each agent as it has room for. ``probes``: look as well whether
+        the other processes that hold leases are alive."""
         if not ready:
             return []
         claim = Claiming(self.store, None, self._core.lease_timeout, now)
 
         def work(db: Connection) -> list[_Due]:
             claimed: list[_Due] = []
-            for agenda, room in ready:
-                agent_id, receive = agenda.agent_id, hosted.get(agenda.agent_id)
-                waiting = queue.lost(db, agent_id, now.monotonic, REMOTE)
+            for agent_id, room in ready:
+                receive = hosted.get(agent_id)
+                agent = registry.agent(db, agent_id)
+                if agent is None:
+                    continue
+                waiting = queue.run_out(db, agent_id, now.monotonic)
+                if probes:
+                    waiting += queue.held_elsewhere(db, agent_id, self.store.owner.nonce)
                 waiting += queue.due(db, agent_id, now.boottime, room)
                 for execution_id, _ in waiting:
                     won = claim(execution_id, db, remote=receive is None)
                     if won is not None:
-                        claimed.append(_Due(agent_id, won, receive))
+                        claimed.append(_Due(agent, won, receive))
                         room -= 1
                         if not room:
                             break
@@ -203,7 +237,7 @@ class Dispatcher:
             line = self._line(due.agent_id)
             with self._guard:
                 line.under_way += 1
-            self._crew.hand(lambda due=due, line=line: self._carry(due, line))  # type: ignore[misc]
+            self._crew.hand(partial(self._carry, due, line))
 
     def _seconds_to_next(self, served: list[Agenda], now: Moment) -> float:
         """Until the next deadline, or the next thing that an agent can be given."""
@@ -224,13 +258,25 @@ class Dispatcher:
     def _carry(self, due: _Due, line: _Line) -> None:
         try:
             refused = self._attempt(due)
-            self._settle(due, line, refused)
+            self._record(lambda: self._settle(due, line, refused))
         except RebunoError as error:
             _log.warning("a delivery to %s was not recorded: %s", due.agent_id, error)
         finally:
             with self._guard:
                 line.under_way -= 1
             self.wake()
+
+    def _record(self, write: Callable[[], None]) -> None:
+        with self._guard:
+            if self._gone:
+                return
+            self._recording += 1
+        try:
+            write()
+        finally:
+            with self._guard:
+                self._recording -= 1
+                self._recorded.notify_all()
 
     def _attempt(self, due: _Due) -> Refused | None:
         if due.receive is not None:
@@ -240,11 +286,8 @@ class Dispatcher:
                 _log.exception("agent %s failed to take an attempt", due.agent_id)
                 taken = False
             return None if taken else Refused("the agent takes no more work now", away=True)
-        agent = self.store.read(lambda db: registry.agent(db, due.agent_id))
-        if agent is None or self._deliver is None:
-            _log.error("agent %s is not registered; its lease runs out", due.agent_id)
-            return None
-        return deliver_webhook(self._deliver, agent, due.lease, due.claim.lease_seconds)
+        assert self._deliver is not None
+        return deliver_webhook(self._deliver, due.agent, due.lease, due.claim.lease_seconds)
 
     def _settle(self, due: _Due, line: _Line, refused: Refused | None) -> None:
         now = Moment.of(self._clock)
@@ -297,25 +340,27 @@ class Dispatcher:
     def _send_notices(self, agent_ids: list[str]) -> None:
         if not agent_ids or not self.store.read(lambda db: queue.notices_for(db, agent_ids)):
             return
-        for notice in self.store.write(lambda db: queue.take_notices(db, agent_ids), durable=False):
-            line = self._line(notice.agent_id)
+
+        def work(db: Connection) -> list[tuple[Notice, AgentRow | None]]:
+            taken = queue.take_notices(db, agent_ids)
+            return [(notice, registry.agent(db, notice.agent_id)) for notice in taken]
+
+        for notice, agent in self.store.write(work, durable=False):
+            if agent is None:
+                continue
+            line = self._line(agent.id)
             with self._guard:
                 if line.hangs or line.notices_under_way >= _MOST_NOTICES_UNDER_WAY:
                     continue  # It finds out at its next heartbeat.
                 line.notices_under_way += 1
-            self._crew.hand(lambda n=notice, line=line: self._notify(n, line))  # type: ignore[misc]
+            self._crew.hand(partial(self._notify, notice, agent, line))
 
-    def _notify(self, notice: Notice, line: _Line) -> None:
+    def _notify(self, notice: Notice, agent: AgentRow, line: _Line) -> None:
         """Any answer is ignored."""
+        assert self._deliver is not None
+        lease = LeaseKey(notice.execution_id, notice.dispatch_id, notice.attempt)
         try:
-            agent = self.store.read(lambda db: registry.agent(db, notice.agent_id))
-            if agent is not None and self._deliver is not None:
-                lease = LeaseKey(notice.execution_id, notice.dispatch_id, notice.attempt)
-                deliver_webhook(
-                    self._deliver, agent, lease, notice.lease_seconds, event="cancelled"
-                )
-        except RebunoError as error:
-            _log.info("a notice was not sent: %s", error)
+            deliver_webhook(self._deliver, agent, lease, notice.lease_seconds, event="cancelled")
         finally:
             with self._guard:
                 line.notices_under_way -= 1
@@ -324,4 +369,4 @@ class Dispatcher:
 def _has_work(agenda: Agenda, now: Moment) -> bool:
     waits = agenda.due is not None and agenda.due <= now.boottime
     lost = agenda.lease_ends is not None and agenda.lease_ends < now.monotonic
-    return waits or lost or agenda.held_by_processes > 0
+    return waits or lost

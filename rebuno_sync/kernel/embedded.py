@@ -93,7 +93,7 @@ class Kernel:
             self._opened = None
         with self._opening:
             if self._closed:
-                raise ValueError(f"this Kernel({str(self.path)!r}) is closed")
+                raise StorageError(f"this Kernel({str(self.path)!r}) is closed")
             if self._opened is None:
                 self._opened = Store.open(self.path, self._clock)
             return self._opened
@@ -319,6 +319,12 @@ class Kernel:
 
     def _claiming(self, now: Moment, holder: threading.Thread | None) -> Claiming:
         return Claiming(self._store(), holder, self.core.lease_timeout, now)
+
+    def leave_claim(self, claim: Claim) -> None:
+        """Its thread has given the claim up while bodies of it still run: the lease runs out."""
+        attempt = self._store().attempts.get(claim.lease)
+        if attempt is not None:
+            attempt.leave_to_run_out()
 
     def monotonic(self) -> float:
         """The clock on which this kernel measures leases."""

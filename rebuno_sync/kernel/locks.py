@@ -36,6 +36,10 @@ class LockFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._open()
+
+    def _open(self) -> None:
+        path = self.path
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -46,6 +50,20 @@ class LockFile:
         self.identity = str(os.fstat(self._fd).st_ino)
         """Names the file itself: a lock file that was deleted and made anew says nothing of old
         owners."""
+
+    def follow(self) -> None:
+        """Go over to the file that is at the path now, if ours was deleted and made anew.
+
+        Every lock of this process is gone then; owners take a slot in the new one.
+        """
+        try:
+            here = str(self.path.stat().st_ino)
+        except FileNotFoundError:
+            here = ""
+        if here != self.identity:
+            old = self._fd
+            self._open()
+            os.close(old)
 
     def take(self, byte: int) -> bool:
         """Lock ``byte`` if no other process holds it, and keep it until ``drop`` or the end."""

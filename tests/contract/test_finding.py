@@ -20,6 +20,7 @@ from .moves import code_of, create, kinds, start
 from .scenarios import scenario
 
 
+@scenario("alone")
 @scenario("idempotency keys")
 def test_a_key_is_used_once(on: Deployment) -> None:
     """A second create with the key finds the first execution, whatever else it says, and adds no
@@ -33,6 +34,7 @@ def test_a_key_is_used_once(on: Deployment) -> None:
     assert kinds(on, first.id) == before
 
 
+@scenario("alone")
 @scenario("idempotency keys")
 def test_a_key_finds_what_has_ended(on: Deployment) -> None:
     """A key stays used after the end of its execution."""
@@ -44,6 +46,7 @@ def test_a_key_finds_what_has_ended(on: Deployment) -> None:
     assert (again.id, again.status, again.output) == (first.id, "completed", "done")
 
 
+@scenario("alone")
 @scenario("idempotency keys")
 def test_keys_belong_to_an_agent(on: Deployment) -> None:
     """The same key of another agent is another execution; no key is never the same."""
@@ -53,12 +56,14 @@ def test_keys_belong_to_an_agent(on: Deployment) -> None:
     assert create(on).id != create(on).id
 
 
+@scenario("alone")
 @scenario("idempotency keys")
 def test_a_key_does_not_hide_an_unknown_agent(on: Deployment) -> None:
     """The agent is looked for before the key."""
     assert code_of(lambda: on.operator.create("nobody", idempotency_key="k")) == "not_found"
 
 
+@scenario("alone")
 @scenario("idempotency keys")
 @pytest.mark.parametrize("key", [" \t", "a\0b", "x" * 257, "é" * 129])
 def test_a_bad_key_is_refused(on: Deployment, key: str) -> None:
@@ -68,6 +73,7 @@ def test_a_bad_key_is_refused(on: Deployment, key: str) -> None:
     assert on.operator.list().executions == []
 
 
+@scenario("alone")
 @scenario("idempotency keys")
 @pytest.mark.parametrize("key", ["x" * 256, "é" * 128, " a ", "%_'\"", "\U0001f511"])
 def test_any_other_text_is_a_key(on: Deployment, key: str) -> None:
@@ -77,6 +83,7 @@ def test_any_other_text_is_a_key(on: Deployment, key: str) -> None:
     assert on.operator.get(first.id).idempotency_key == key
 
 
+@scenario("alone")
 @scenario("idempotency keys")
 def test_threads_that_race_for_a_key_get_one_execution(on: Deployment) -> None:
     """Eight creates at once with the same key, twenty times: one execution each time, which all
@@ -95,6 +102,7 @@ def test_threads_that_race_for_a_key_get_one_execution(on: Deployment) -> None:
     assert len(on.operator.list().executions) == 20
 
 
+@scenario("alone")
 def test_executions_are_listed_newest_first(on: Deployment) -> None:
     """Pages go from the newest to the oldest; a cursor is there only when more follow."""
     ids = [create(on).id for _ in range(7)][::-1]
@@ -108,6 +116,7 @@ def test_executions_are_listed_newest_first(on: Deployment) -> None:
     assert on.operator.list(limit=7).next_cursor is None
 
 
+@scenario("alone")
 def test_a_page_has_limits(on: Deployment) -> None:
     """50 by default and for a limit that is none, 200 at most."""
     for _ in range(205):
@@ -120,6 +129,7 @@ def test_a_page_has_limits(on: Deployment) -> None:
     assert page.next_cursor == page.executions[-1].id
 
 
+@scenario("alone")
 def test_a_list_can_be_narrowed(on: Deployment) -> None:
     """By agent, by status, and by both; an unknown status or agent is an empty page."""
     on.register("other")

@@ -109,7 +109,7 @@ def test_an_empty_file_becomes_a_kernel(path: Path) -> None:
 
 def test_c28_a_folder_is_no_file(tmp_path: Path) -> None:
     """A path that names a folder is refused by its name."""
-    with pytest.raises(StorageError, match="cannot be opened") as caught:
+    with pytest.raises(StorageError, match="is a folder") as caught:
         Kernel(tmp_path)
     assert str(tmp_path) in str(caught.value)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.children import ChildScript
 from support.receiver import Received, Receiver
 from support.waiting import wait_until
 
@@ -500,3 +501,49 @@ def test_over_the_wire(tmp_path: Path) -> None:
             "lease_timeout_seconds",
         }
         wait_until(lambda: _events(kernel, execution.id, "dispatch.acked") == [2], "the ack")
+
+
+def test_a_late_answer_finds_the_kernel_closed(tmp_path: Path) -> None:
+    """A receiver that answers when the kernel has been closed is heard by nobody, and its attempt
+    has its lease."""
+    path = tmp_path / "kernel.db"
+    late = threading.Event()
+
+    def answer(_: Received) -> int:
+        late.wait(20)
+        return 500
+
+    with Receiver(answer) as receiver:
+        with Kernel(path) as kernel:
+            kernel.register_agent(AGENT, webhook_url=receiver.url, secret=SECRET)
+            kernel.deliver_webhooks(HttpDeliver())
+            execution = kernel.create(AGENT)
+            receiver.wait_for(1)
+        late.set()
+        wait_until(
+            lambda: not any(t.name == "rebuno-delivery" for t in threading.enumerate()), "its end"
+        )
+    with Kernel(path) as kernel:
+        assert _events(kernel, execution.id, "dispatch.failed") == []
+        assert kernel.claim(execution.id) is None
+
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def test_c37_the_attempt_of_a_host_that_was_killed_is_delivered(tmp_path: Path) -> None:
+    """Another process that serves the agent takes over within seconds, though the lease is long."""
+    path = tmp_path / "kernel.db"
+    with Receiver() as receiver, Kernel(path) as kernel:
+        kernel.register_agent(AGENT, webhook_url=receiver.url, secret=SECRET)
+        execution = kernel.create(AGENT)
+        script = ChildScript(PROGRAMS / "holder.py", tmp_path)
+        with script.start(db=path, execution=execution.id) as child:
+            child.hears("held")
+            kernel.deliver_webhooks(HttpDeliver())
+            kernel.create(AGENT)
+            receiver.wait_for(1)
+            assert receiver.received[0].lease.execution_id != execution.id
+        receiver.wait_for(2, 10.0)
+        assert receiver.received[1].lease.execution_id == execution.id
+        assert receiver.received[1].lease.attempt == 2

@@ -430,8 +430,6 @@ def test_whatever_is_raised_dispatch_gives_an_outcome(
     outcome = scene.attempt(handler)
     if issubclass(cls, Signal):
         assert outcome.status not in ("completed", "failed")
-    elif issubclass(cls, errors.PolicyError) and where in ("tool", "pool"):
-        assert outcome.status == "completed", "a denied tool returns a text"
     else:
         assert outcome.status == "failed"
         assert isinstance(outcome.error, Exception)
@@ -467,7 +465,30 @@ def test_a_signal_out_of_asyncio_tasks_has_its_own_status(scene: Scene) -> None:
     assert scene.attempt(handler).status == "terminated"
 
 
-@pytest.mark.parametrize("cls", [KeyboardInterrupt, SystemExit, EmptyBase, GeneratorExit])
+@pytest.mark.parametrize("cls", [EmptyBase, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize("where", ["handler", "body"])
+def test_any_other_base_exception_is_a_failure_like_an_exception(
+    scene: Scene, cls: type[BaseException], where: str
+) -> None:
+    """It says nothing of the process: it is recorded, and the effect is not repeated for it."""
+    bodies: list[int] = []
+
+    def throw() -> None:
+        bodies.append(1)
+        raise cls
+
+    def handler() -> None:
+        rebuno.tool("struck")(throw)() if where == "body" else throw()
+
+    outcome = scene.attempt(handler)
+    assert outcome.status == "failed"
+    assert scene.kernel.get(scene.execution_id).status == "failed"
+    steps = scene.kernel.list_steps(scene.execution_id)
+    assert [step.status for step in steps] == (["failed"] if where == "body" else [])
+    assert len(bodies) == 1
+
+
+@pytest.mark.parametrize("cls", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("where", ["handler", "body"])
 def test_an_interrupt_passes_and_gives_the_lease_back(
     scene: Scene, cls: type[BaseException], where: str

@@ -61,9 +61,22 @@ class FaultyWire:
         """The next ones are done, and a gateway answers in the application's place."""
         self._order(word, lambda: (504, b"gateway timeout"), times, late=True)
 
-    def refuse(self, word: str, status: int, body: bytes, times: int = 1) -> None:
-        """The next ones are answered so, and not passed on."""
-        self._order(word, lambda: (status, body), times, late=False)
+    def refuse(
+        self,
+        word: str,
+        status: int,
+        body: bytes,
+        times: int = 1,
+        *,
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
+        """The next ones are answered so, and not passed on; ``then`` is called as they arrive."""
+
+        def refusing() -> tuple[int, bytes]:
+            then()
+            return status, body
+
+        self._order(word, refusing, times, late=False)
 
     def before(self, word: str, act: Callable[[], object]) -> None:
         """``act`` happens before the next one is passed on."""

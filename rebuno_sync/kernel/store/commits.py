@@ -26,13 +26,15 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 _LARGEST_BATCH = 64
+_DEEPEST_LEAD = 48
+_LOOK_AGAIN_SECONDS = 0.02
 
 
 class _Ticket(Generic[T]):
     """One waiting write."""
 
     __slots__ = (
-        *("durable", "error", "patience", "result", "settled", "taken", "turn"),
+        *("durable", "error", "over", "patience", "result", "settled", "taken", "turn"),
         *("withdrawn", "work"),
     )
 
@@ -45,6 +47,7 @@ class _Ticket(Generic[T]):
         self.error: BaseException | None = None
         self.taken = False
         self.settled = False
+        self.over = False
         self.withdrawn = False
         # Released once: when the ticket is settled, or when it is its turn to lead.
         self.turn = threading.Lock()
@@ -71,6 +74,7 @@ class SharedCommits:
         or the other.
         """
         ticket: _Ticket[T] = _Ticket(work, durable, patience)
+        _need_room(_DEEPEST_LEAD)
         if threading.current_thread() is threading.main_thread():
             self._wait_interruptibly(ticket)  # type: ignore[arg-type]
         else:
@@ -109,7 +113,8 @@ class SharedCommits:
             done.acquire()
         except BaseException:
             ticket.withdrawn = True  # And no more than that: the next interrupt may strike here.
-            done.acquire()
+            while not ticket.over:  # The lock may be ours already: it struck just after.
+                done.acquire(timeout=_LOOK_AGAIN_SECONDS)
             raise
 
     def _join(self, ticket: _Ticket[object]) -> bool:
@@ -266,4 +271,11 @@ class _StandIn:
             try:
                 self._take_through(ticket)
             finally:
+                ticket.over = True
                 done.release()
+
+
+def _need_room(frames: int) -> None:
+    """Raise ``RecursionError`` here, where nothing is queued, and not in the middle of leading."""
+    if frames:
+        _need_room(frames - 1)

@@ -83,6 +83,11 @@ class Database:
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
+            if self.path.is_file() and self.path.stat().st_nlink > 1:
+                raise StorageError(
+                    f"{self.path} has another name too (a hard link); SQLite would keep a log for"
+                    " each and lose records. Remove one of the names."
+                ) from None
             if self.path.is_dir():
                 raise StorageError(
                     f"{self.path} is a folder; name a file for the kernel with REBUNO_DB or"
@@ -146,6 +151,7 @@ class Database:
     @contextmanager
     def writing(self, patience: float) -> Iterator[None]:
         """Hold the write lock among our processes; ``StorageError`` after ``patience`` seconds."""
+        self.lock.follow()
         self.lock.take_within(WRITE, patience, self._monotonic)
         try:
             with GATE.inside():

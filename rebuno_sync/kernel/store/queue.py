@@ -6,10 +6,16 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .rows import REMOTE
 from .tables import LIVE
 
 _WAITING = "status IN ('pending', 'failed')"
 _SERVED = "(webhook_url <> '' OR id IN (SELECT value FROM json_each(?)))"
+
+
+_IN_FLIGHT = """
+SELECT e.id, d.id FROM dispatches d JOIN executions e ON e.n = d.execution
+WHERE d.agent_id = ? AND d.status = 'in_flight'"""
 
 
 class Notice(NamedTuple):
@@ -30,12 +36,15 @@ class Agenda(NamedTuple):
     """On the boot-time clock."""
     lease_ends: float | None
     """On the monotonic clock: the first lease that runs out."""
-    held_by_processes: int
-    """Leases that end with the process that holds them."""
+    held_elsewhere: int
+    """Leases that end with the other process that holds them."""
 
 
-def agendas(db: sqlite3.Connection, hosted: str, remote: str) -> list[Agenda]:
-    """Of every agent with a webhook and of the ``hosted`` ones (a JSON array of their ids)."""
+def agendas(db: sqlite3.Connection, hosted: str, here: str) -> list[Agenda]:
+    """Of every agent with a webhook and of the ``hosted`` ones (a JSON array of their ids).
+
+    ``here``: the nonce of this process.
+    """
     rows = db.execute(
         f"""
         SELECT a.id,
@@ -43,9 +52,9 @@ def agendas(db: sqlite3.Connection, hosted: str, remote: str) -> list[Agenda]:
           (SELECT min(renewed + lease_seconds) FROM dispatches d
            WHERE d.agent_id = a.id AND d.status = 'in_flight'),
           (SELECT count(*) FROM dispatches d
-           WHERE d.agent_id = a.id AND d.status = 'in_flight' AND d.owner <> ?)
+           WHERE d.agent_id = a.id AND d.status = 'in_flight' AND d.owner NOT IN (?, ?))
         FROM agents a WHERE {_SERVED}""",
-        (remote, hosted),
+        (REMOTE, here, hosted),
     )
     return [Agenda._make(row) for row in rows]
 
@@ -61,15 +70,18 @@ def due(
     ).fetchall()
 
 
-def lost(
-    db: sqlite3.Connection, agent_id: str, monotonic: float, remote: str
-) -> list[tuple[str, str]]:
-    """Execution and dispatch ids whose lease has run out, or may have lost its process."""
+def run_out(db: sqlite3.Connection, agent_id: str, monotonic: float) -> list[tuple[str, str]]:
+    """Execution and dispatch ids whose lease has run out."""
     return db.execute(
-        "SELECT e.id, d.id FROM dispatches d JOIN executions e ON e.n = d.execution"
-        " WHERE d.agent_id = ? AND d.status = 'in_flight'"
-        " AND (d.renewed + d.lease_seconds < ? OR d.owner <> ?) ORDER BY d.renewed",
-        (agent_id, monotonic, remote),
+        f"{_IN_FLIGHT} AND d.renewed + d.lease_seconds < ? ORDER BY d.renewed",
+        (agent_id, monotonic),
+    ).fetchall()
+
+
+def held_elsewhere(db: sqlite3.Connection, agent_id: str, here: str) -> list[tuple[str, str]]:
+    """Execution and dispatch ids whose lease another process holds, which may have ended."""
+    return db.execute(
+        f"{_IN_FLIGHT} AND d.owner NOT IN (?, ?) ORDER BY d.renewed", (agent_id, REMOTE, here)
     ).fetchall()
 
 

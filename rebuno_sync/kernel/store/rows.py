@@ -72,6 +72,7 @@ class StepRow(NamedTuple):
     result: str | None
     error: str | None
     rule_id: str
+    parent: str
     started_at: int | None
     completed_at: int | None
 

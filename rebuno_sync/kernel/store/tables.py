@@ -215,11 +215,22 @@ def indeterminate_twin(
     return row is not None
 
 
+def enclosed_steps(
+    db: sqlite3.Connection, execution_id: str
+) -> list[tuple[str, str, str, str, str, int]]:
+    """Parent, step id and identity of the steps that were called in other steps' bodies."""
+    return db.execute(
+        "SELECT s.parent, s.step_id, s.kind, s.target, s.args_hash, s.occurrence"
+        " FROM executions e JOIN steps s ON s.execution = e.n AND s.parent <> '' WHERE e.id = ?",
+        (execution_id,),
+    ).fetchall()
+
+
 def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -> int:
     """``row`` is a ``StepRow`` without its number."""
     cursor = db.execute(
         f"INSERT INTO steps (execution, {_STEP[3:]}) VALUES"
-        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (execution, *row),
     )
     assert cursor.lastrowid is not None
@@ -369,27 +380,3 @@ def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
         (boottime, now),
     )
     db.execute("DELETE FROM owners")
-
-
-# -- owners
-
-
-def owner_slot(db: sqlite3.Connection, nonce: str) -> int | None:
-    row = db.execute("SELECT slot FROM owners WHERE nonce = ?", (nonce,)).fetchone()
-    return None if row is None else row[0]
-
-
-def forget_slots(db: sqlite3.Connection, nonce: str = "") -> None:
-    """Keep who owned, but not where to look for them (or for one of them): slots turn negative."""
-    db.execute(
-        "UPDATE owners SET slot = -1 - slot WHERE slot >= 0 AND (nonce = ? OR ? = '')",
-        (nonce, nonce),
-    )
-
-
-def put_owner(db: sqlite3.Connection, nonce: str, slot: int, pid: int) -> None:
-    db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?)", (nonce, slot, pid))
-
-
-def drop_owner(db: sqlite3.Connection, nonce: str) -> None:
-    db.execute("DELETE FROM owners WHERE nonce = ?", (nonce,))
