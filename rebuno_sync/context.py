@@ -209,7 +209,7 @@ class ExecutionContext:
             raise error
         return codec.decode(ran.result)
 
-    def _call(self, run: Callable[[], object], codec: Codec, frame: Frame) -> Ran:
+    def _call(self, run: Callable[[], object], codec: Codec, frame: Frame[ExecutionContext]) -> Ran:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
         try:
@@ -248,7 +248,7 @@ class ExecutionContext:
         self._remember(signal)
         raise signal
 
-    def _stop_if_marked(self, frame: Frame) -> None:
+    def _stop_if_marked(self, frame: Frame[ExecutionContext]) -> None:
         if frame.signal is not None:
             self._stop(frame.signal.again())
 

@@ -83,7 +83,11 @@ class _Receiver(Transport):
         attempt that they have, so it is then sent again.
         """
         while True:
-            connection = self._take()
+            try:
+                connection = self._take()
+            except NetworkError as error:
+                reason = f"cannot connect: {error.__cause__ or error}"
+                raise NetworkError(reason, repeatable=error.repeatable) from error
             try:
                 return self._exchange(connection, target, headers, body, limit)
             except ConnectionError as error:

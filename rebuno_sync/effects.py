@@ -79,6 +79,7 @@ def _make_tool(
     _check_body(fn, f"tool {name!r}")
     arguments = arguments_codec(fn, bound_receiver=bound_receiver)
     result = return_codec(fn)
+    run = _with_fresh_defaults(fn)
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -90,7 +91,7 @@ def _make_tool(
             raise
         proposal = Proposal(StepKind.TOOL_CALL, name, text, idempotency, canonical=True)
         try:
-            return cast(R, context.perform(proposal, lambda: _on_copies(fn, args, kwargs), result))
+            return cast(R, context.perform(proposal, lambda: _on_copies(run, args, kwargs), result))
         except PolicyError as refusal:
             return cast(R, _denial(name, refusal))
 
@@ -109,10 +110,29 @@ def _on_copies(fn: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, An
     return fn(*map(_copied, args), **{name: _copied(value) for name, value in kwargs.items()})
 
 
+def _with_fresh_defaults(fn: Callable[..., R]) -> Callable[..., R]:
+    """``fn``, its changeable default values given as arguments: they are copied like those."""
+    signature = inspect.signature(fn)
+    parameters = signature.parameters.values()
+    if not any(_is_changeable(parameter.default) for parameter in parameters):
+        return fn
+
+    def call(*args: Any, **kwargs: Any) -> R:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return _on_copies(fn, bound.args, bound.kwargs)
+
+    return call
+
+
+def _is_changeable(value: Any) -> bool:
+    if isinstance(value, type):
+        return False
+    return isinstance(value, _CHANGEABLE) or is_dataclass(value)
+
+
 def _copied(value: Any) -> Any:
-    if not (isinstance(value, _CHANGEABLE) or is_dataclass(value)) or isinstance(value, type):
-        return value
-    return copy.deepcopy(value)
+    return copy.deepcopy(value) if _is_changeable(value) else value
 
 
 def _denial(name: str, refusal: PolicyError) -> str:

@@ -112,7 +112,17 @@ class NetworkError(RebunoError):
 
 
 class StorageError(RebunoError):
-    """The embedded kernel's file cannot be used."""
+    """The embedded kernel's file cannot be used.
+
+    ``final``: whether asking again is of no use, because the kernel was closed.
+    """
+
+    def __init__(self, message: str = "", final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0], self.final), self.__dict__
 
 
 class APIError(RebunoError):

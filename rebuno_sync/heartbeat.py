@@ -135,6 +135,8 @@ class Lease:
                 return call()
             except (NetworkError, StorageError) as error:
                 repeatable = once_sent or (isinstance(error, NetworkError) and error.repeatable)
+                if isinstance(error, StorageError) and error.final:
+                    raise
                 if not repeatable or not self.can_hold():
                     raise
                 _log.warning("no answer for %s, asking again: %s", self.key.execution_id, error)

@@ -23,6 +23,7 @@ from rebuno_sync.errors import (
     RateLimited,
     RebunoError,
     Signal,
+    StorageError,
     ToolError,
     UnauthorizedError,
     ValidationError,
@@ -36,6 +37,7 @@ CLASSES: list[type[BaseException]] = [
 
 ARGUMENTS: dict[type[BaseException], dict[str, object]] = {
     NetworkError: {"message": "gone", "repeatable": True},
+    StorageError: {"message": "closed", "final": True},
     PolicyError: {"message": "no_payments", "rule_id": "rule-7"},
     ToolError: {
         "message": "card declined",

@@ -246,7 +246,8 @@ class Dispatcher:
         for agenda in served:
             line = self._line(agenda.agent_id)
             if line.refused_since is not None:
-                waits.append(line.try_again_at - now.boottime)
+                if agenda.due is not None and line.try_again_at > now.boottime:
+                    waits.append(line.try_again_at - now.boottime)
             elif agenda.due is not None and agenda.due > now.boottime:
                 waits.append(agenda.due - now.boottime)
             if agenda.lease_ends is not None and agenda.lease_ends > now.monotonic:

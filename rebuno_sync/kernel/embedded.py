@@ -93,7 +93,7 @@ class Kernel:
             self._opened = None
         with self._opening:
             if self._closed:
-                raise StorageError(f"this Kernel({str(self.path)!r}) is closed")
+                raise StorageError(f"this Kernel({str(self.path)!r}) is closed", final=True)
             if self._opened is None:
                 self._opened = Store.open(self.path, self._clock)
             return self._opened

@@ -2,7 +2,8 @@
 for.
 
 It has to be started for the suite: with leases of a few seconds (its default for agents that name
-none), three attempts for each dispatch, and no other agent called ``agent``.
+none, which ``REBUNO_KERNEL_LEASE_SECONDS`` tells of a kernel whose webhooks do not), three attempts
+for each dispatch, and no other agent called ``agent``.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def test_a_lease_lasts_as_long_as_it_is_renewed(on: Deployment) -> None:
     ):
         lease = start(on)
         for number in range(4):
-            on.pass_time(0.9)
+            on.pass_time(0.45)
             renew(lease, number)
             assert on.lease(lease.execution_id) is None
         on.expire(lease)

@@ -547,3 +547,28 @@ def test_c37_the_attempt_of_a_host_that_was_killed_is_delivered(tmp_path: Path) 
         receiver.wait_for(2, 10.0)
         assert receiver.received[1].lease.execution_id == execution.id
         assert receiver.received[1].lease.attempt == 2
+
+
+def test_a_probe_that_takes_its_time_is_waited_for(
+    kernel: Kernel, inbox: Inbox, clock: ManualClock
+) -> None:
+    """While the one delivery to an agent that is away hangs, nothing else is tried, nor looked for
+    in a hurry."""
+    inbox.answer = lambda _: 503
+    for _ in range(2):
+        kernel.create(AGENT)
+    inbox.round()
+    begun, over = threading.Event(), threading.Event()
+
+    def hang(_: Sent) -> int:
+        begun.set()
+        over.wait(20)
+        return 503
+
+    inbox.answer = hang
+    clock.advance(10)
+    inbox.seconds_to_next()
+    assert begun.wait(20)
+    clock.advance(10)
+    assert inbox.seconds_to_next() >= 0.25
+    over.set()
