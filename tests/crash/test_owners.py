@@ -233,3 +233,19 @@ def test_a_storm_of_interrupts_neither_hangs_a_process_nor_repeats_what_is_recor
         assert len(kernel.list(status="completed", limit=200).executions) > 20
         assert kernel.list(status="running").executions == []
     check_file(db)
+
+
+@pytest.mark.slow
+def test_one_ctrl_c_at_any_instant_hangs_nothing(tmp_path: Path) -> None:
+    """The interrupt may strike just after a write was decided: the run ends, and the next goes on."""
+    effects = 250
+    script = ChildScript(
+        PROGRAMS / "one_interrupt.py", tmp_path, db=tmp_path / "kernel.db", effects=effects
+    )
+    instants = random.Random(5)
+    for n in range(20):
+        with script.start(key=f"k-{n}") as child:
+            child.hears("ready")
+            threading.Event().wait(instants.uniform(0, 0.15))
+            child.signal(signal.SIGINT)
+            assert child.result(20) == {"got": sum(range(effects))}

@@ -35,6 +35,8 @@ _STATUS_LINES = {
     503: "503 Service Unavailable",
 }
 
+_NO_CONTENT = 204
+
 _NO_SUCH_PATH = Response(404, b"404 page not found\n", "text/plain; charset=utf-8")
 
 
@@ -60,10 +62,12 @@ class KernelApp:
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         status, body, content_type, headers = self._answer(environ)
-        sent = [("Content-Length", str(len(body))), *headers]
+        sent = list(headers)
+        if status != _NO_CONTENT:
+            sent.append(("Content-Length", str(len(body))))
         if content_type:
             sent.append(("Content-Type", content_type))
-        start(_STATUS_LINES[status], sent[status == 204 :])
+        start(_STATUS_LINES[status], sent)
         return [body] if body else []
 
     def _answer(self, environ: WSGIEnvironment) -> Response:
