@@ -2,7 +2,8 @@
 
     python benchmarks/http_step.py
 
-The floor is two bare ``http.client`` POSTs with the bodies of a submit and of an outcome, unsigned. With ``batch`` (protocol.md
+The floor is two bare ``http.client`` POSTs with the bodies of a submit and of an outcome, unsigned.
+With ``batch`` (protocol.md
 17) an outcome travels with the next submit, so a step is one request.
 """
 

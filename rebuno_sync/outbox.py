@@ -7,13 +7,10 @@ starts, no other outcome is sent and nothing is ended before the kernel has take
 
 from __future__ import annotations
 
-import heapq
 import json
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from .clock import SYSTEM
@@ -22,6 +19,7 @@ from .failures import not_storable
 from .heartbeat import Lease
 from .kernel_client import Answer, KernelClient, decision_of
 from .replies import error_of
+from .sender import Sender
 from .types import (
     DecisionKind,
     Execution,
@@ -34,17 +32,13 @@ from .types import (
     StepKind,
 )
 
-__all__ = ["Outbox", "Sender"]
+__all__ = ["Outbox"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
-
-HELD_SECONDS = 0.002
 _LARGEST_TOGETHER = 1024 * 1024
 """Characters of one operation; a larger one travels alone."""
 _OUTCOME_TRIES = 3
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _RECORDED = StepDecision(DecisionKind.RECORDED)
 _OVER = ("lease_superseded", "execution_terminal")
 
@@ -341,58 +335,3 @@ def _same(one: _Held, decision: StepDecision) -> bool:
     if decision.error_json is not None:
         return False
     return bool(json.loads(one.result) == decision.result)
-
-
-class Sender:
-    """Sends what outboxes hold when its time has come: one daemon thread, started with the
-    first."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._changed = threading.Condition(self._guard)
-        self._waiting: list[tuple[float, int, Outbox]] = []
-        self._order = count()
-        self._pauses: dict[Outbox, float] = {}
-        self._started = False
-
-    def look_after(self, outbox: Outbox, seconds: float = HELD_SECONDS) -> None:
-        """Send what ``outbox`` holds after that time, unless it has been sent by then."""
-        entry = (SYSTEM.monotonic() + seconds, next(self._order), outbox)
-        with self._guard:
-            heapq.heappush(self._waiting, entry)
-            if not self._started:
-                threading.Thread(target=self._loop, name="rebuno-outbox", daemon=True).start()
-                self._started = True
-            elif self._waiting[0] is entry:  # Otherwise it wakes in time by itself.
-                self._changed.notify()
-
-    def _loop(self) -> None:
-        while True:
-            with self._guard:
-                if not self._waiting:
-                    self._changed.wait()
-                    continue
-                due, _, outbox = self._waiting[0]
-                pause = due - SYSTEM.monotonic()
-                if pause > 0 and outbox.holds_something:
-                    self._changed.wait(pause)
-                    continue
-                heapq.heappop(self._waiting)
-            self._send(outbox)
-
-    def _send(self, outbox: Outbox) -> None:
-        try:
-            outbox.flush()
-        except Exception as error:
-            if not isinstance(error, NetworkError):
-                _log.exception("an outcome was not sent")
-            self._try_again(outbox)
-        else:
-            self._pauses.pop(outbox, None)
-
-    def _try_again(self, outbox: Outbox) -> None:
-        """Its fate is unknown: ask again for as long as the lease can hold."""
-        pause = self._pauses.pop(outbox, _FIRST_PAUSE)
-        if outbox.lease.can_hold():
-            self._pauses[outbox] = min(pause * 2, _LONGEST_PAUSE)
-            self.look_after(outbox, pause)

@@ -14,8 +14,9 @@ from .binding import Binding
 from .errors import NetworkError, RebunoError
 from .heartbeat import RENEWER, Lease
 from .kernel_client import KernelClient
-from .outbox import Outbox, Sender
+from .outbox import Outbox
 from .ports import AgentKernel, HostingKernel
+from .sender import Sender
 from .types import LeaseKey
 from .webhook import Delivery, Webhook, WebhookAnswer
 from .workers import Slot, Workers, beside

@@ -33,7 +33,7 @@ LAYERS = {
     ],
     "execution stack": ["workers", "heartbeat", "recording", "frames", "context", "pool", "effects"],
     "edges": [
-        *("transport", "delivery", "kernel_client", "client", "outbox"),
+        *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
@@ -51,7 +51,7 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"workers", "heartbeat", "outbox", "serving", "pool"}
+STARTS_THREADS = {"workers", "heartbeat", "sender", "serving", "pool"}
 STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
 SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}
