@@ -199,6 +199,16 @@ class Outbox:
         with self._sending:
             self._send_held()
 
+    def try_flush(self) -> bool:
+        """``flush``, unless a request with outcomes is under way; whether it did."""
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            self._send_held()
+        finally:
+            self._sending.release()
+        return True
+
     def _with_held(
         self,
         operation: Callable[[], str],

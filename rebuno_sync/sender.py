@@ -29,8 +29,11 @@ class Holder(Protocol):
     @property
     def lease(self) -> Lease: ...
 
-    def flush(self) -> None:
-        """Send what is held. Raises ``NetworkError`` when its fate is unknown: it is still held."""
+    def try_flush(self) -> bool:
+        """Send what is held, unless a request of the attempt is under way; whether it did.
+
+        Raises ``NetworkError`` when its fate is unknown: it is still held.
+        """
 
 
 class Sender:
@@ -68,17 +71,21 @@ class Sender:
                     self._changed.wait(pause)
                     continue
                 heapq.heappop(self._waiting)
-            self._send(holder)
+            if holder.holds_something:
+                self._send(holder)
 
     def _send(self, holder: Holder) -> None:
         try:
-            holder.flush()
+            sent = holder.try_flush()
         except Exception as error:
             if not isinstance(error, NetworkError):
                 _log.exception("an outcome was not sent")
             self._try_again(holder)
         else:
-            self._pauses.pop(holder, None)
+            if sent:
+                self._pauses.pop(holder, None)
+            else:
+                self.look_after(holder)  # It must not hold up those of other attempts.
 
     def _try_again(self, holder: Holder) -> None:
         """Its fate is unknown: ask again for as long as the lease can hold."""

@@ -210,12 +210,15 @@ class Database:
             self._generation += 1
             self._changed.notify_all()
         self._commits_since_checkpoint += 1
-        if self._commits_since_checkpoint >= CHECKPOINT_EVERY_COMMITS or self._log_has_grown():
+        grown = self._log_has_grown()
+        if grown or self._commits_since_checkpoint >= CHECKPOINT_EVERY_COMMITS:
             self._commits_since_checkpoint = 0
             # Under the write lock and right after a commit of our own the log cannot be empty:
             # SQLite before 3.51.3 can corrupt a log whose reset meets a starting checkpoint.
+            # A long log waits a moment for readers, whose coming and going would keep it for ever.
+            how = "RESTART" if grown else "PASSIVE"
             with suppress(sqlite3.Error):  # What it could not do now, the next one does.
-                self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                self.writer.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
 
     def _log_has_grown(self) -> bool:
         """Whether the log is long, and longer than at the last checkpoint by a good deal.
