@@ -25,11 +25,14 @@ class Promises:
     """Watches one execution, whose effects take a ``label`` and leave a line under it in
     ``log``."""
 
-    def __init__(self, db: Path, log: EffectLog, agent: str, key: str) -> None:
+    def __init__(
+        self, db: Path, log: EffectLog, agent: str, key: str, *, by_webhook: bool = False
+    ) -> None:
         self.db = db
         self.log = log
         self._agent = agent
         self._key = key
+        self._by_webhook = by_webhook
         self._recorded: dict[str, int] = {}
         """Effects with a recorded outcome -> how often they had run by then."""
         self.cut_down: set[str] = set()
@@ -49,7 +52,7 @@ class Promises:
                 assert self.log.lines() == []
                 return
             steps = kernel.list_steps(execution.id)
-            check_history(kernel, execution.id)
+            check_history(kernel, execution.id, by_webhook=self._by_webhook)
         self._look_at(steps)
 
     def _look_at(self, steps: list[Step]) -> None:
@@ -81,7 +84,7 @@ class Promises:
             assert execution is not None
             assert execution.status == "completed"
             steps = kernel.list_steps(execution.id)
-            check_history(kernel, execution.id)
+            check_history(kernel, execution.id, by_webhook=self._by_webhook)
         check_file(self.db)
         self._look_at(steps)
         output: dict[str, str] = execution.output

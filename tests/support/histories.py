@@ -24,12 +24,13 @@ def all_events(kernel: Kernel, execution_id: str) -> list[Event]:
     return events
 
 
-def check_history(kernel: Kernel, execution_id: str) -> None:
+def check_history(kernel: Kernel, execution_id: str, *, by_webhook: bool = False) -> None:
     """Assert the invariants of the event log and of the steps of one execution.
 
     Events are numbered without a gap; each step was proposed and started once and has as many ends
     as its status says; an execution has one end if it has ended and then no step is left open, and
-    it is its last event unless it was cancelled.
+    it is its last event unless it was cancelled. ``by_webhook``: a kernel that dies just after a
+    delivery has not recorded it, so attempts may be missing among the acknowledged ones.
     """
     execution = kernel.get(execution_id)
     events = all_events(kernel, execution_id)
@@ -41,7 +42,10 @@ def check_history(kernel: Kernel, execution_id: str) -> None:
     if ends and ends != ["execution.cancelled"]:
         assert kinds[-1] == ends[0]
     attempts = [event.payload["attempt"] for event in events if event.type == "dispatch.acked"]
-    assert attempts == list(range(1, len(attempts) + 1))
+    if by_webhook:
+        assert attempts == sorted(set(attempts))
+    else:
+        assert attempts == list(range(1, len(attempts) + 1))
 
     of_steps = Counter((e.payload["step_id"], e.type) for e in events if "step_id" in e.payload)
     steps = kernel.list_steps(execution_id)

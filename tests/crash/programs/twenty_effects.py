@@ -7,6 +7,7 @@ result; without it all are safe to retry and give the same.
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 from support.children import arguments, say
 from support.effect_log import EffectLog
@@ -15,7 +16,6 @@ import rebuno_sync as rebuno
 from rebuno_sync.kernel import Kernel
 
 GIVEN = arguments()
-LOG = EffectLog(GIVEN["log"])
 BODY_SECONDS = 0.01
 
 Report = dict[str, str]
@@ -23,10 +23,15 @@ Report = dict[str, str]
 raised."""
 
 
+def log() -> EffectLog:
+    """Of the one execution of this process, or where it serves many, of the one that runs."""
+    return EffectLog(GIVEN.get("log") or Path(GIVEN["logs"]) / rebuno.execution().id)
+
+
 def happen(label: str) -> Report:
     """The body of every effect: takes a little while before and after what can be seen of it."""
     threading.Event().wait(BODY_SECONDS / 2)
-    token = LOG.append(label, "" if GIVEN["mixed"] else f"result-of-{label}")
+    token = log().append(label, "" if GIVEN["mixed"] else f"result-of-{label}")
     threading.Event().wait(BODY_SECONDS / 2)
     return {label: token}
 

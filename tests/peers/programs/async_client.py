@@ -27,8 +27,8 @@ async def main() -> dict:
         said["later"] = [event.type for event in later]
         steps = await client.list_steps(created.id)
         said["steps"] = sorted([step.target, str(step.status)] for step in steps)
-        one = await client.get_step(created.id, steps[0].id)
-        said["step"] = [one.id == steps[0].id, one.target == steps[0].target]
+        one = await client.get_step(created.id, steps[0].step_id)
+        said["step"] = [one.step_id == steps[0].step_id, one.target == steps[0].target]
         said["terminal"] = len(await client.list_steps(created.id, status="terminal"))
         waiting = await client.create(given["idle_agent"])
         said["open steps"] = await client.list_steps(waiting.id)
