@@ -17,11 +17,12 @@ from .binding import Binding, InputInvalid
 from .canonical import canonicalize
 from .clock import SYSTEM
 from .context import ancestors
+from .endings import ended
 from .errors import ConflictError, ExecutionFailed, StorageError, api_error
 from .heartbeat import Lease
 from .kernel import Kernel
 from .kernel.dispatches import Claim
-from .kernel.embedded import DEFAULT_PATH, ended
+from .kernel.embedded import DEFAULT_PATH
 from .naming import module_name
 from .types import Execution
 

@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from ..delivery import HttpDeliver
@@ -14,7 +13,7 @@ from ..errors import StorageError
 from ..kernel import Kernel
 from ..kernel.embedded import DEFAULT_PATH
 from ..kernel.http import KernelApp
-from ..serving import Server, stopped_by_signals
+from ..serving import Server, Stop, stopped_by_signals
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # A queue is what a server has when it is busy.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
-    stop = threading.Event()
+    stop = Stop()
     with stopped_by_signals(stop.set):
         try:
             with Kernel(
@@ -97,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
             return 1
 
 
-def _serve(kernel: Kernel, options: argparse.Namespace, stop: threading.Event) -> int:
+def _serve(kernel: Kernel, options: argparse.Namespace, stop: Stop) -> int:
     host, port = options.listen
     app = KernelApp(kernel, options.token, accept_body_signatures=options.accept_body_signatures)
     try:

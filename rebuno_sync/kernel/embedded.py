@@ -12,9 +12,10 @@ from typing import Self, TypeVar
 
 from ..clock import SYSTEM
 from ..codec import PLAIN
-from ..errors import ExecutionCancelled, ExecutionFailed, StorageError
+from ..endings import ended
+from ..errors import StorageError
 from ..ports import Clock, Deliver
-from ..types import Agent, Event, Execution, ExecutionPage, ExecutionStatus, Step
+from ..types import Agent, Event, Execution, ExecutionPage, Step
 from .agent_port import AgentPort
 from .claiming import Claiming
 from .core import Core
@@ -26,7 +27,7 @@ from .store import Connection, Store, registry, tables
 from .store.rows import AgentRow, ExecutionRow
 from .views import agent_view, event_view, execution_view, step_view
 
-__all__ = ["DEFAULT_PATH", "Kernel", "ended"]
+__all__ = ["DEFAULT_PATH", "Kernel"]
 
 T = TypeVar("T")
 
@@ -341,21 +342,3 @@ class Kernel:
         second.
         """
         self._store().database.wait_for_change(mark, min(timeout, _POLL_CAP_SECONDS))
-
-
-_EXPLAINED = {
-    "dispatch_exhausted": "dispatch_exhausted (attempt after attempt died without settling a new"
-    " step, max_attempts of the kernel in a row; its steps tell where)",
-}
-
-
-def ended(execution: Execution) -> Execution:
-    """A terminal execution: itself when completed, else its error is raised."""
-    reason = execution.failure_reason
-    where = f"execution {execution.id} of {execution.agent_id}"
-    if execution.status is ExecutionStatus.FAILED:
-        told = _EXPLAINED.get(reason, reason)
-        raise ExecutionFailed(f"{where} failed: {told}", execution.id, reason)
-    if execution.status is ExecutionStatus.CANCELLED:
-        raise ExecutionCancelled(f"{where} was cancelled: {reason}", execution.id, reason)
-    return execution

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 import rebuno_sync as rebuno
 from rebuno_sync.serving import Server
 
-from .environments import Release
+from .environments import RELEASES, Release
 
 pytestmark = pytest.mark.slow
 
@@ -35,9 +35,7 @@ def peers_environment() -> dict[str, str]:
 class Peer:
     """An agent of the async SDK on a port of its own, registered; started and killed at will."""
 
-    def __init__(
-        self, python: Path, kernel: KernelProcess, folder: Path, release: Release
-    ) -> None:
+    def __init__(self, python: Path, kernel: KernelProcess, folder: Path, release: Release) -> None:
         self._python = python
         self._kernel = kernel
         self._folder = folder
@@ -45,12 +43,11 @@ class Peer:
         self.log = EffectLog(folder / "effects")
         self.client = kernel.client()
         self.processes: list[Command] = []
-        self.client.register_agent(
-            AGENT,
-            f"http://127.0.0.1:{self._port}/webhook",
-            SECRET,
-            signature="body" if release.signature == "body" else None,
-        )
+        self.register("body" if release.signature == "body" else None)
+
+    def register(self, signature: str | None) -> None:
+        webhook = f"http://127.0.0.1:{self._port}/webhook"
+        self.client.register_agent(AGENT, webhook, SECRET, signature=signature)
 
     def start(self, *, hold: bool = False, idempotency: str = "safe_to_retry") -> Command:
         """``hold``: the second tool never returns."""
@@ -206,14 +203,30 @@ def test_an_async_client(peer: Peer, python: Path, kernel: KernelProcess) -> Non
     assert (said["again"], said["missing"], said["stranger"]) == (409, 404, 401)
 
 
-def test_a_request_in_the_body_form_of_an_agent_that_is_not_registered_for_it(
-    peer: Peer, kernel: KernelProcess, release: Release
+OLDEST = pytest.mark.parametrize("release", [RELEASES[-1]], ids=str)
+"""It signs its body alone, which can be replayed by whoever captures a request."""
+
+
+@OLDEST
+def test_the_body_form_of_an_agent_that_is_not_registered_for_it(
+    peer: Peer, kernel: KernelProcess
 ) -> None:
-    """It is refused, and the kernel's log says what to do."""
-    if release.signature != "body":
-        return
-    peer.client.register_agent(AGENT, f"http://127.0.0.1:{peer._port}/webhook", SECRET)
+    """It is refused, nothing runs, and the kernel's log says what to do."""
+    peer.register(None)
     peer.start()
     peer.client.create(AGENT, {"name": "ada"})
-    kernel.says("--accept-body-signatures|\"signature\"")
+    kernel.says("--accept-body-signatures")
     assert peer.ran() == {}
+
+
+@OLDEST
+def test_the_body_form_under_the_option_of_the_kernel(
+    python: Path, tmp_path: Path, release: Release
+) -> None:
+    """``--accept-body-signatures`` takes it from every agent."""
+    with KernelProcess(tmp_path, "--accept-body-signatures") as kernel:
+        peer = Peer(python, kernel, tmp_path, release)
+        peer.register(None)
+        peer.start()
+        assert peer.client.run(AGENT, {"name": "ada"}, timeout=30)["chosen"] == "drei"
+        peer.close()

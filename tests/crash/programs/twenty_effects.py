@@ -31,7 +31,7 @@ def log() -> EffectLog:
 def happen(label: str) -> Report:
     """The body of every effect: takes a little while before and after what can be seen of it."""
     threading.Event().wait(BODY_SECONDS / 2)
-    token = log().append(label, "" if GIVEN["mixed"] else f"result-of-{label}")
+    token = log().append(label, "" if rebuno.execution().input["mixed"] else f"result-of-{label}")
     threading.Event().wait(BODY_SECONDS / 2)
     return {label: token}
 
