@@ -1,46 +1,104 @@
-"""Every Python block of the README and the documentation runs as a reader would run it."""
+"""The blocks of the README and the documentation run as a reader would run them.
+
+A ``python`` block is a script. What says ``background`` after its language (a Python script, or a
+line for the shell) is started and serves until the page is over; the blocks after it run when it
+listens. Other ``sh`` blocks are for people: they install things.
+"""
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from support.kernel_process import Command, free_port
+
+import rebuno_sync
+from rebuno_sync.cli import kernel as kernel_command
+from rebuno_sync.kernel import Kernel
 
 ROOT = Path(__file__).parent.parent
+SOURCE = str(Path(rebuno_sync.__file__).parent.parent)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|sh)( background)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
+PORT = re.compile(r"\b(8080|5000)\b")
+"""The ports that the pages speak of. A test takes free ones for them."""
+LISTENS = re.compile(r"(?:--listen \S+:|port=)(\d+)")
 
 
-def blocks_of(page: Path) -> list[str]:
-    return BLOCK.findall(page.read_text())
+class Block(NamedTuple):
+    language: str
+    in_background: bool
+    text: str
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Those that are run."""
+    found = [
+        Block(language, bool(background), text)
+        for language, background, text in BLOCK.findall(page.read_text())
+    ]
+    return [block for block in found if block.language == "python" or block.in_background]
 
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the project's command, whether or not it is installed."""
+    folder = tmp_path_factory.mktemp("bin")
+    command = folder / "rebuno-sync"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rebuno_sync "$@"\n')
+    command.chmod(0o755)
+    return folder
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks_of(p)], ids=name_of)
-def test_the_blocks_of_a_page_run_one_after_another(page: Path, tmp_path: Path) -> None:
-    """Each block is a script; those of a page share a folder, and so the recorded executions."""
-    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+def test_the_blocks_of_a_page_run_one_after_another(
+    page: Path, tmp_path: Path, commands: Path
+) -> None:
+    """They share a folder, and so the recorded executions."""
+    given = {
+        "PYTHONWARNINGS": "error",
+        "PYTHONPATH": SOURCE,
+        "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
+    }
+    environment = {**os.environ, **given}
     environment.pop("REBUNO_DB", None)
-    for number, block in enumerate(blocks_of(page), 1):
-        script = tmp_path / f"block_{number}.py"
-        script.write_text(block)
-        done = subprocess.run(
-            [sys.executable, script.name],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, f"block {number} of {name_of(page)}:\n{done.stderr}"
+    ports: dict[str, int] = {}
+    with ExitStack() as served:
+        for number, block in enumerate(blocks_of(page), 1):
+            where = f"block {number} of {name_of(page)}"
+            text = PORT.sub(
+                lambda found: str(ports.setdefault(found.group(), free_port())), block.text
+            )
+            script = tmp_path / f"block_{number}.{'py' if block.language == 'python' else 'sh'}"
+            # ``exec``, so that the shell's process is the command's.
+            script.write_text(text if block.language == "python" else f"exec {text}")
+            interpreter = sys.executable if block.language == "python" else "sh"
+            command = [interpreter, str(script)]
+            if block.in_background:
+                listens = LISTENS.search(text)
+                assert listens, f"{where} runs in the background and names no port"
+                process = served.enter_context(Command(command, tmp_path, script.stem, **given))
+                process.listens(int(listens.group(1)))
+                continue
+            done = subprocess.run(
+                command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 0, f"{where}:\n{done.stderr}"
+
+
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -53,8 +111,6 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 def test_every_public_name_is_documented() -> None:
     """Each exported name stands in the README or the documentation, or is an error of the tree."""
-    import rebuno_sync
-
     text = "\n".join(page.read_text() for page in PAGES)
     missing = [
         name
@@ -62,3 +118,46 @@ def test_every_public_name_is_documented() -> None:
         if not re.search(rf"\b{name}\b", text) and name not in rebuno_sync.errors.__all__
     ]
     assert not missing
+
+
+REFERENCE = ROOT / "docs" / "reference" / "api.md"
+
+
+def section(title: str) -> str:
+    """What the reference says under a heading."""
+    text = REFERENCE.read_text()
+    assert f"\n## {title}\n" in text
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("title", "cls"),
+    [
+        ("Agent", rebuno_sync.Agent),
+        ("Client", rebuno_sync.Client),
+        ("The embedded kernel", Kernel),
+    ],
+)
+def test_the_reference_has_every_method_and_argument(title: str, cls: type) -> None:
+    """Of the three classes that people construct."""
+    names = {name for name in vars(cls) if not name.startswith("_")}
+    arguments = set(inspect.signature(cls).parameters) - {"clock"}
+    text = section(title)
+    missing = {name for name in names | arguments if not re.search(rf"\b{name}\b", text)}
+    assert not missing
+
+
+def test_the_reference_has_every_option_of_the_kernels_command() -> None:
+    """As ``rebuno-sync kernel --help`` has them."""
+    parser = argparse.ArgumentParser()
+    kernel_command.add_to(parser.add_subparsers())
+    options = set(re.findall(r"--[a-z-]+", _help_of(parser))) - {"--help"}
+    assert options
+    assert {option for option in options if f"`{option}" not in section("Commands")} == set()
+
+
+def _help_of(parser: argparse.ArgumentParser) -> str:
+    """The usage line of its one command."""
+    [commands] = [it for it in parser._actions if isinstance(it, argparse._SubParsersAction)]
+    usage: str = commands.choices["kernel"].format_usage()
+    return usage

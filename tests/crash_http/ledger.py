@@ -42,6 +42,5 @@ def account_for(db: Path, logs: Path, execution: Execution, labels: set[str]) ->
     output = promises.at_the_end(labels)
     runs = Counter(line.label for line in log.lines())
     attempts = max(e.payload["attempt"] for e in events if "attempt" in e.payload)
-    return Account(
-        output, len(promises.cut_down), sum(n - 1 for n in runs.values()), attempts
-    )
+    assert attempts > 1 or not promises.cut_down, "cut down, and no attempt of it has died"
+    return Account(output, len(promises.cut_down), sum(n - 1 for n in runs.values()), attempts)

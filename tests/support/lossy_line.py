@@ -100,9 +100,7 @@ class LossyLine:
             with self._guard:
                 self._open.discard(sock)
 
-    def _pass_on(
-        self, sent: Sent, sock: socket.socket, onward: http.client.HTTPConnection
-    ) -> bool:
+    def _pass_on(self, sent: Sent, sock: socket.socket, onward: http.client.HTTPConnection) -> bool:
         """Whether the connection stays."""
         with self._guard:
             self.sent.append(sent)
