@@ -27,7 +27,6 @@ def greet(name: str) -> str:
 
 def ask(name: str) -> None:
     with rebuno.Client() as client:
-        # Registering again what is registered changes nothing.
         client.register_agent("greeter", f"http://127.0.0.1:{PORT}/webhook", SECRET)
         print(client.run("greeter", {"name": name}, timeout=60))
 

@@ -99,8 +99,6 @@ def test_the_blocks_of_a_page_run_one_after_another(
             assert done.returncode == 0, f"{where}:\n{done.stderr}"
 
 
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     """A relative link names a file of the repository."""
@@ -118,6 +116,38 @@ def test_every_public_name_is_documented() -> None:
         if not re.search(rf"\b{name}\b", text) and name not in rebuno_sync.errors.__all__
     ]
     assert not missing
+
+
+PACKAGE = Path(rebuno_sync.__file__).parent
+HOUSE = [ROOT / "docs" / "explanation" / name for name in ("design.md", "service.md")]
+
+
+def modules() -> list[str]:
+    """All but those of the command line, which is one idea to the pages."""
+    paths = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")]
+    return sorted(
+        str(path.with_suffix(""))
+        for path in paths
+        if not path.name.startswith("__") and path.parts[0] != "cli"
+    )
+
+
+def test_every_module_has_a_place_in_the_house() -> None:
+    """The pages that explain the design name each of them."""
+    text = "\n".join(page.read_text() for page in HOUSE)
+    named = {Path(name).stem for name in re.findall(r"`([\w/]+(?:\.py)?)`", text)}
+    missing = [name for name in modules() if Path(name).name not in named]
+    assert missing == [], "give them a line in docs/explanation/design.md or service.md"
+
+
+def test_the_house_has_no_module_that_is_gone() -> None:
+    """Whatever the pages call a file of the package is one."""
+    files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*")}
+    ends = files | {file.rpartition("/")[2] for file in files}
+    for page in HOUSE:
+        for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
+            known = name in ends or (ROOT / name).exists()
+            assert known, f"{name_of(page)} names {name}"
 
 
 REFERENCE = ROOT / "docs" / "reference" / "api.md"

@@ -73,8 +73,17 @@ def in_body(agent: AgentProcess, label: str, execution_id: str) -> None:
 # -- halted
 
 
+@pytest.mark.parametrize(
+    ("raised", "at_the_end"),
+    [("LeaseSuperseded", False), ("Terminated", True)],
+    ids=["goes on beside the other", "goes on after the end"],
+)
 def test_an_agent_that_was_halted_for_longer_than_its_lease_does_nothing_more(
-    kernel: KernelProcess, agents: list[AgentProcess], logs: Path
+    kernel: KernelProcess,
+    agents: list[AgentProcess],
+    logs: Path,
+    raised: str,
+    at_the_end: bool,
 ) -> None:
     """Halted inside a body, with another execution waiting for the thread; a second process takes
     both over. When the first goes on, its body ends, and nothing else begins there."""
@@ -87,16 +96,21 @@ def test_an_agent_that_was_halted_for_longer_than_its_lease_does_nothing_more(
         "the delivery of the one that waits",
     )
     first.stop()
-    second.register(kernel, second.url)
-    before = pids(logs, running)
-    ended = [kernel.client.wait(one, timeout=40) for one in (running, waiting)]
+    before = pids(logs, running).count(first.running.pid)
+    second.register(kernel)
+    in_body(second, "effect-2", running)
+    if at_the_end:
+        for one in (running, waiting):
+            kernel.client.wait(one, timeout=40)
     first.resume()
-    first.running.says(lambda said: said == {"raised": "LeaseSuperseded", "execution": running}, "")
-    first.running.says(lambda said: said == {"again": "LeaseSuperseded", "execution": running}, "")
+    for moment in ("raised", "again"):
+        told = {moment: raised, "execution": running}
+        first.running.says(lambda said, told=told: said == told, "how its attempt ended")
+    ended = [kernel.client.wait(one, timeout=40) for one in (running, waiting)]
     # Whatever it had in mind it has done once it has stopped.
     first.running.signal(signal.SIGTERM)
     assert first.running.returncode() == 0, first.running.errors
-    assert pids(logs, running).count(first.running.pid) == len(before)
+    assert pids(logs, running).count(first.running.pid) == before
     assert set(pids(logs, waiting)) == {second.running.pid}
     for one in ended:
         account = account_for(kernel.db, logs, one, labels_of(6))
@@ -141,7 +155,7 @@ def test_c6_without_heartbeats_the_other_process_takes_over_and_the_first_is_ref
         AgentProcess("paced_served.py", tmp_path, "paced", kernel=kernel.url, **given) as second,
     ):
         first.register(kernel)
-        execution = create(kernel, "long", 2, 2.5 * LEASE_SECONDS)
+        execution = create(kernel, "long", 2, 1.5 * LEASE_SECONDS)
         in_body(first, "effect-0", execution)
         second.register(kernel)
         in_body(second, "effect-0", execution)

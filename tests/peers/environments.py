@@ -12,19 +12,24 @@ __all__ = ["RELEASES", "Environments", "Release"]
 
 @dataclass(frozen=True)
 class Release:
-    """A published release. ``signature``: the form in which its agents sign their requests."""
+    """A published release. ``signature``: the form in which its agents sign their requests.
+
+    ``publishes_metadata``: whether they say what input they take. ``has_keys``: whether its client
+    creates with an idempotency key.
+    """
 
     version: str
     signature: str
     publishes_metadata: bool
+    has_keys: bool
 
     def __str__(self) -> str:
         return self.version
 
 
 RELEASES = [
-    Release("0.29.2", signature="v1", publishes_metadata=True),
-    Release("0.16.0", signature="body", publishes_metadata=False),
+    Release("0.29.2", signature="v1", publishes_metadata=True, has_keys=True),
+    Release("0.16.0", signature="body", publishes_metadata=False, has_keys=False),
 ]
 
 

@@ -170,11 +170,17 @@ def test_what_an_async_agent_began_is_resumed_by_ours(peer: Peer, kernel: Kernel
     assert len(peer.client.list_steps(execution_id)) == 3
 
 
-def test_an_async_client(peer: Peer, python: Path, kernel: KernelProcess) -> None:
+def test_an_async_client(peer: Peer, python: Path, kernel: KernelProcess, release: Release) -> None:
     """It creates, reads, lists and cancels, and maps the kernel's refusals."""
     peer.start()
     peer.client.register_agent("idle", "", SECRET)
-    given = {"url": kernel.url, "token": kernel.TOKEN, "agent": AGENT, "idle_agent": "idle"}
+    given = {
+        "url": kernel.url,
+        "token": kernel.TOKEN,
+        "agent": AGENT,
+        "idle_agent": "idle",
+        "has_keys": release.has_keys,
+    }
     done = subprocess.run(
         [python, PROGRAMS / "async_client.py", json.dumps(given)],
         capture_output=True,
@@ -200,6 +206,7 @@ def test_an_async_client(peer: Peer, python: Path, kernel: KernelProcess) -> Non
     assert said["step"] == [True, True]
     assert said["terminal"] == 3
     assert (said["open steps"], said["cancelled"]) == ([], "cancelled")
+    assert said.get("keyed") == (1 if release.has_keys else None)
     assert (said["again"], said["missing"], said["stranger"]) == (409, 404, 401)
 
 

@@ -31,6 +31,11 @@ async def main() -> dict:
         said["step"] = [one.step_id == steps[0].step_id, one.target == steps[0].target]
         said["terminal"] = len(await client.list_steps(created.id, status="terminal"))
         waiting = await client.create(given["idle_agent"])
+        if given["has_keys"]:
+            keyed = [
+                await client.create(given["idle_agent"], idempotency_key="one") for _ in range(2)
+            ]
+            said["keyed"] = len({execution.id for execution in keyed})
         said["open steps"] = await client.list_steps(waiting.id)
         await client.cancel(waiting.id)
         said["cancelled"] = str((await client.get(waiting.id)).status)
