@@ -1,4 +1,4 @@
-"""Runs rivals in turns and prints the ratios of their medians: figures compare within one run only."""
+"""Runs rivals in turns and prints the ratios of their medians; figures compare within a run."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
     python benchmarks/replay.py
 
-The floor reads one row by its primary key and decodes its JSON. A run is killed for the purpose: its handler
-raises KeyboardInterrupt after the last step, which gives the lease back and leaves the execution running.
+The floor reads one row by its primary key and decodes its JSON. The runs are interrupted for the
+purpose: the handler raises KeyboardInterrupt after the last step, which gives the lease back and
+leaves the execution running.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import sqlite3
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from ratios import Rival, arguments, compare, timed
@@ -39,10 +41,8 @@ class Clocked:
 
 
 def again(handler: Clocked, steps: int, kernel: Kernel) -> float:
-    try:
+    with suppress(KeyboardInterrupt):
         rebuno.run(handler, {"steps": steps}, key=f"{steps}", agent="replay", kernel=kernel)
-    except KeyboardInterrupt:
-        pass
     return handler.seconds / steps
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/step.py
 
-Ours records the intent and the outcome of each step, four events with them, and decodes the result. The floor writes the
-same rows with bare SQL and nothing else.
+Ours records the intent and the outcome of each step, four events with them, and decodes the
+result. The floor writes the same rows with bare SQL and nothing else.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ import rebuno_sync as rebuno
 from rebuno_sync.kernel import Kernel
 
 HEX = "0123456789abcdef" * 4
+STEPS = """
+CREATE TABLE steps (n INTEGER PRIMARY KEY, execution INTEGER, step_id TEXT, kind TEXT, target TEXT,
+  args_hash TEXT, occurrence INTEGER, status TEXT, args TEXT, result TEXT,
+  UNIQUE (execution, step_id))"""
+EVENTS_TABLE = """
+CREATE TABLE events (execution INTEGER, seq INTEGER, type TEXT, step INTEGER, occurred_at INTEGER,
+  PRIMARY KEY (execution, seq)) WITHOUT ROWID"""
 EVENTS = ("step.proposed", "step.allowed", "step.executing")
 
 
@@ -43,11 +50,8 @@ class Floor:
             "PRAGMA journal_mode = WAL",
             "PRAGMA synchronous = FULL",
             "PRAGMA wal_autocheckpoint = 0",
-            "CREATE TABLE steps (n INTEGER PRIMARY KEY, execution INTEGER, step_id TEXT,"
-            " kind TEXT, target TEXT, args_hash TEXT, occurrence INTEGER, status TEXT,"
-            " args TEXT, result TEXT, UNIQUE (execution, step_id))",
-            "CREATE TABLE events (execution INTEGER, seq INTEGER, type TEXT, step INTEGER,"
-            " occurred_at INTEGER, PRIMARY KEY (execution, seq)) WITHOUT ROWID",
+            STEPS,
+            EVENTS_TABLE,
         ):
             self._db.execute(statement)
         self._lock = threading.Lock()

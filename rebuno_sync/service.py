@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from .agent import Outcome, dispatch
 from .binding import Binding
-from .errors import NetworkError, RebunoError
+from .errors import NetworkError, NotFoundError, RebunoError, UnauthorizedError
 from .heartbeat import RENEWER, Lease
 from .kernel_client import KernelClient
 from .outbox import Outbox
@@ -208,7 +208,8 @@ class Publication:
     def _publish(self) -> None:
         try:
             self._client.put_metadata(self._metadata)
-        except NetworkError as error:
+        except (NetworkError, UnauthorizedError, NotFoundError) as error:
+            # Not there yet, or the agent is started first and registered then.
             _log.info("the agent's description was not published yet: %s", error)
             with self._guard:
                 self._begun = False  # With the next delivery, again.

@@ -110,7 +110,11 @@ class Webhook:
         if notice.event:
             self._look_after(notice.lease)
             return _ACCEPTED
-        self._learn_extensions(headers.get("rebuno-extensions", ""))
+        with self._guard:
+            known = self._knows(notice.lease)
+        if not known:
+            # The header is not signed: a delivery that was captured and sent again teaches nothing.
+            self._learn_extensions(headers.get("rebuno-extensions", ""))
         return self.accept(Lease(notice.lease, notice.lease_seconds))
 
     def accept(self, lease: Lease) -> WebhookAnswer:

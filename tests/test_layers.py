@@ -31,7 +31,9 @@ LAYERS = {
         "replies",
         "endings",
     ],
-    "execution stack": ["workers", "heartbeat", "recording", "frames", "context", "pool", "effects"],
+    "execution stack": [
+        *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
+    ],
     "edges": [
         *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),

@@ -1,4 +1,4 @@
-"""A live owner is taken for alive whatever becomes of the lock file; a forked child owns nothing."""
+"""A live owner counts as alive whatever becomes of the lock file; a forked child owns nothing."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def test_a_storm_of_interrupts_neither_hangs_a_process_nor_repeats_what_is_recor
 
 @pytest.mark.slow
 def test_one_ctrl_c_at_any_instant_hangs_nothing(tmp_path: Path) -> None:
-    """The interrupt may strike just after a write was decided: the run ends, and the next goes on."""
+    """It may strike just after a write was decided: the run ends, and the next one goes on."""
     effects = 250
     script = ChildScript(
         PROGRAMS / "one_interrupt.py", tmp_path, db=tmp_path / "kernel.db", effects=effects

@@ -63,9 +63,11 @@ def pids(logs: Path, execution_id: str) -> list[int]:
 
 def in_body(agent: AgentProcess, label: str, execution_id: str) -> None:
     agent.running.says(
-        lambda said: isinstance(said, dict)
-        and said.get("body") == label
-        and said["execution"] == execution_id,
+        lambda said: (
+            isinstance(said, dict)
+            and said.get("body") == label
+            and said["execution"] == execution_id
+        ),
         f"the body of {label}",
     )
 

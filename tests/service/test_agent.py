@@ -446,6 +446,17 @@ def test_a_description_that_was_lost_is_published_with_the_next_delivery(
     wait_until(lambda: service.run({"upto": 2}) and metadata_of(service), "the description")
 
 
+def test_an_agent_that_was_started_before_it_was_registered_is_described_later(
+    service: Service,
+) -> None:
+    """The kernel does not know it yet: that is no refusal of its description."""
+    service.agent(total)
+    service.wire.refuse("metadata", 404, b'{"code":"not_found","message":"not found"}')
+    service.run({"upto": 2})
+    wait_until(lambda: service.wire.count("metadata") == 1, "the first try")
+    wait_until(lambda: service.run({"upto": 2}) and metadata_of(service), "the description")
+
+
 def test_a_description_that_is_refused_is_not_sent_again(service: Service) -> None:
     """Older kernels have no place for it; their deliveries are served all the same."""
     service.agent(total)

@@ -1,4 +1,4 @@
-"""Equal calls keep apart: those in another effect's body, and those whose arguments a body changes."""
+"""Equal calls keep apart: those in another effect's body, and those that a body interferes with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def interrupted_after(kernel: Kernel, handler: Any, key: str = "k") -> None:
 def test_an_equal_call_after_an_effect_that_made_one_is_another_call(
     kernel: Kernel, calls_before_the_end: int, levels: int
 ) -> None:
-    """The outer effect replays without its body; the call recorded in that is behind us all the same."""
+    """The outer effect replays without its body; the call recorded in that is behind us too."""
     charges: list[int] = []
     ends = [True]
 

@@ -1,4 +1,4 @@
-"""Every SQL statement: functions of a connection, in the words of the rules that call them."""
+"""SQL statements: functions of a connection, in the words of the rules that call them."""
 
 from __future__ import annotations
 
