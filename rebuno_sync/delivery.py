@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Sequence
 from urllib.parse import urljoin, urlsplit
-from weakref import WeakSet
 
 from urllib3.connection import HTTPConnection
 
@@ -72,27 +71,24 @@ class _Receiver(Transport):
     def __init__(self, base_url: str, clock: Clock) -> None:
         super().__init__(base_url, timeout=10.0)
         self._clock = clock
-        self._kept: WeakSet[HTTPConnection] = WeakSet()
 
     def post(
         self, target: str, headers: Sequence[tuple[str, str]], body: bytes, limit: float
     ) -> tuple[int, str]:
         """Status and ``Location`` of the answer; ``TimeoutError`` when ``limit`` has passed.
 
-        A connection that was kept may be closed by the receiver at the very moment. Agents know an
-        attempt that they have, so it is then sent again.
+        Nothing is sent twice: behind one address may be several processes, and a second one would
+        take the same attempt for a new one.
         """
-        while True:
-            try:
-                connection = self._take()
-            except NetworkError as error:
-                reason = f"cannot connect: {error.__cause__ or error}"
-                raise NetworkError(reason, repeatable=error.repeatable) from error
-            try:
-                return self._exchange(connection, target, headers, body, limit)
-            except ConnectionError as error:
-                if connection not in self._kept:
-                    raise NetworkError(f"the answer was lost: {error}") from error
+        try:
+            connection = self._take()
+        except NetworkError as error:
+            reason = f"cannot connect: {error.__cause__ or error}"
+            raise NetworkError(reason, repeatable=error.repeatable) from error
+        try:
+            return self._exchange(connection, target, headers, body, limit)
+        except ConnectionError as error:
+            raise NetworkError(f"the answer was lost: {error}") from error
 
     def _exchange(
         self,
@@ -124,7 +120,6 @@ class _Receiver(Transport):
             connection.close()
             raise
         if response.isclosed() and not response.will_close and not self._closed:
-            self._kept.add(connection)
             self._idle.append(connection)
         else:
             connection.close()

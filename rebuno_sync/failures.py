@@ -64,7 +64,9 @@ def decode_failure(text: str | None, tool_id: str, step_id: str) -> ToolError:
 
 def not_storable(value: object, problem: object) -> str:
     """The recorded text for a result that cannot be encoded: the effect ran, and failed by this."""
-    message = f"ran, value not storable: {_said(problem)}"
+    # A kernel that refuses NUL must not be sent it in its own words.
+    told = _said(problem).replace("\0", "\\0")
+    message = f"ran, value not storable: {told}"
     record = {"message": _capped(message, _MOST_MESSAGE), "repr": _repr_of(value)}
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 

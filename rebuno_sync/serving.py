@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -107,9 +108,13 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
+    served_by = os.getpid()
+
     def handle(number: int, frame: FrameType | None) -> None:
         for each in _STOPPING:
             signal.signal(each, signal.SIG_DFL)
+        if os.getpid() != served_by:
+            signal.raise_signal(number)  # A forked child inherits this handler, and serves nothing.
         stop()
 
     before = {number: signal.signal(number, handle) for number in _STOPPING}

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ AGENTS = 2
 ALIVE = 8
 """Executions that are under way at any time."""
 EFFECTS = 20
-LONGEST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 0.35
 LIMIT_SECONDS = 240.0
 
 
@@ -74,14 +74,21 @@ class Killer(threading.Thread):
         self._rng = rng
         self.kills: Counter[str] = Counter()
         self.failed: BaseException | None = None
+        self.stopped = threading.Event()
 
     @property
     def enough(self) -> bool:
         return self.kills.total() >= KILLS
 
+    def end(self) -> None:
+        """Kill and start nothing more."""
+        self.stopped.set()
+        if self.is_alive():
+            self.join()
+
     def run(self) -> None:
         try:
-            while not self.enough:
+            while not (self.enough or self.stopped.is_set()):
                 self._kill_once()
         except BaseException as error:
             self.failed = error
@@ -113,11 +120,10 @@ def test_two_hundred_sigkills_of_agents_and_kernel_break_no_promise(tmp_path: Pa
     print(f"CRASH_SEED={seed}")
     stage = Stage(tmp_path)
     killer = Killer(stage, random.Random(seed))
-    try:
-        stage.kernel.__enter__()
+    with stage.kernel, ExitStack() as started:
         for agent in stage.agents:
-            agent.__enter__()
-            agent.register(stage.kernel)
+            started.enter_context(agent).register(stage.kernel)
+        started.callback(killer.end)  # Before what it might start again is killed for good.
         safe_output = stage.kernel.client.wait(stage.create(), timeout=20).output
         labels = set(safe_output)
         assert len(labels) == EFFECTS
@@ -134,12 +140,6 @@ def test_two_hundred_sigkills_of_agents_and_kernel_break_no_promise(tmp_path: Pa
                 stage.look()
             threading.Event().wait(0.1)
         seconds = time.monotonic() - began
-        killer.join()
-    finally:
-        for agent in stage.agents:
-            agent.kill()
-        stage.kernel.client.close()
-        stage.kernel.kill()
     cut_down = repeats = attempts = 0
     for execution in stage.ended.values():
         account = account_for(stage.kernel.db, stage.logs, execution, labels)

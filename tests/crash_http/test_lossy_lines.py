@@ -102,7 +102,7 @@ def test_c33_without_any_extension_nothing_is_doubled_or_recorded_wrongly(
     seed = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(2**32))
     print(f"CRASH_SEED={seed}")
     accounts, lost = run_many(
-        tmp_path, 24, "--lease-timeout", "1", loses=one_in_ten(seed), without=EXTENSIONS
+        tmp_path, 20, "--lease-timeout", "0.7", loses=one_in_ten(seed), without=EXTENSIONS
     )
     print(
         f"{lost} replies lost, {sum(it.attempts for it in accounts)} attempts,"
@@ -123,7 +123,7 @@ def test_c33_a_handler_goes_on_when_its_kernel_was_away_for_five_seconds(tmp_pat
         AgentProcess("paced_served.py", tmp_path, "paced", kernel=kernel.url, logs=logs) as agent,
     ):
         agent.register(kernel)
-        inputs = [{"effects": EFFECTS, "seconds": seconds} for seconds in (0.05, 0.06, 0.5)]
+        inputs = [{"effects": EFFECTS, "seconds": seconds} for seconds in (0.05, 0.06, 0.25)]
         ids = [
             kernel.client.create("paced", given, idempotency_key=f"key-{n}").id
             for n, given in enumerate(inputs)

@@ -192,7 +192,6 @@ def test_c10_sigterm_with_a_long_body_gives_the_lease_to_another_process(
         in_body(first, "effect-0", execution)
         told = time.monotonic()
         first.running.signal(signal.SIGTERM)
-        balancer.answers = lambda _: None
         late = create(kernel, "late", 2, 0.05)
         wait_until(
             lambda: any(e.type == "dispatch.failed" for e in kernel.client.events(late)),
