@@ -119,10 +119,7 @@ class _Receiver(Transport):
         except BaseException:
             connection.close()
             raise
-        if response.isclosed() and not response.will_close and not self._closed:
-            self._idle.append(connection)
-        else:
-            connection.close()
+        connection.close()
         return response.status, response.headers.get("Location", "")
 
 

@@ -6,10 +6,11 @@ import atexit
 import json
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar, cast
 
 from .agent import Outcome, OutcomeStatus, dispatch
@@ -74,7 +75,7 @@ class _Host:
 
     def run(self, input: Any, key: str | None, timeout: float | None) -> Any:
         execution, claim = self._find_or_start(input, key)
-        here = {context.id for context in ancestors()} | _running_in(threading.get_ident())
+        here = {context.id for context in ancestors()} | _running_here()
         if execution.id in here:
             raise ConflictError(
                 f"conflict: run(key={key!r}) was called inside the execution that has this key"
@@ -140,13 +141,9 @@ class _Host:
             accepted_at=claim.at,
             measured_on=self._kernel.monotonic,
         )
-        thread = threading.get_ident()
         try:
-            _running.append((thread, claim.lease.execution_id))
             return dispatch(self._binding, self._kernel.agent, lease)
         finally:
-            with suppress(ValueError):
-                _running.remove((thread, claim.lease.execution_id))
             if lease.left_to_run_out:
                 self._kernel.leave_claim(claim)
 
@@ -170,12 +167,19 @@ class _Host:
         return self._binding.output.decode(json.dumps(output))
 
 
-_running: list[tuple[int, str]] = []
-"""Which thread runs which executions, also where a context of its own hides it."""
+def _running_here() -> set[str]:
+    """The executions that this thread runs, also where a context of its own hides them.
 
-
-def _running_in(thread: int) -> set[str]:
-    return {execution_id for ident, execution_id in list(_running) if ident == thread}
+    Read from the stack: a list of them would be wrong after an interrupt in the wrong place.
+    """
+    found = set()
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _Host._dispatch.__code__:
+            claim: Claim = frame.f_locals["claim"]
+            found.add(claim.lease.execution_id)
+        frame = frame.f_back
+    return found
 
 
 def _agent_name(handler: Callable[..., object]) -> str:

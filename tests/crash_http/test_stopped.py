@@ -235,11 +235,12 @@ def test_c35_captured_webhooks_change_nothing(
         agent.wait()
         in_body(agent, "effect-2", execution)
         captured = list(webhooks.sent)
+        attempts = attempts_of(kernel, execution)
         for sent in captured * 2:
             assert replayed(agent, sent) == 200
         ended = kernel.client.wait(execution, timeout=20)
         account = account_for(kernel.db, logs, ended, labels_of(6))
-        assert account.attempts == 2
+        assert account.attempts == attempts
         runs, seq = pids(logs, execution), ended_at(kernel, execution)
         for fresh in (False, True):
             if fresh:
@@ -253,6 +254,12 @@ def test_c35_captured_webhooks_change_nothing(
         assert agent.running.returncode() == 0, agent.running.errors
         assert agent.running.said == ["serving"]
         assert (pids(logs, execution), ended_at(kernel, execution)) == (runs, seq)
+
+
+def attempts_of(kernel: KernelProcess, execution_id: str) -> int:
+    """The number of the newest attempt."""
+    events = kernel.client.events(execution_id, limit=1000)
+    return max(int(event.payload.get("attempt", 0)) for event in events)
 
 
 def replayed(agent: AgentProcess, sent: Sent) -> int:

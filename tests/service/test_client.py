@@ -13,6 +13,7 @@ import requests
 import responses
 from support.attempts import background
 from support.services import TOKEN, Service
+from support.waiting import wait_until
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 import rebuno_sync as rebuno
@@ -331,7 +332,9 @@ def test_the_operators_methods_work_on_a_kernel(service: Service) -> None:
     execution = client.create("a", {"x": 1}, idempotency_key="k")
     assert client.create("a", {"x": 1}, idempotency_key="k").id == execution.id
     assert client.get(execution.id) == kernel.get(execution.id)
-    assert client.events(execution.id) == kernel.events(execution.id)
+    wait_until(
+        lambda: client.events(execution.id) == kernel.events(execution.id), "the same events"
+    )
     with pytest.raises(ConflictError):
         client.delete_agent("a")
     client.cancel(execution.id)
