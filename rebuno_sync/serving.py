@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -77,7 +77,8 @@ class Server:
         self._closing = True
         for waiter in list(self._map.values()):
             if hasattr(waiter, "pull_trigger"):
-                waiter.pull_trigger()
+                with suppress(OSError):  # Its thread has seen the flag and closed it already.
+                    waiter.pull_trigger()
                 break
         self._thread.join()
 
