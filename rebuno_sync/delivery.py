@@ -58,15 +58,9 @@ class HttpDeliver:
                 receiver = self._receivers[base_url] = _Receiver(base_url, self._clock)
             return receiver
 
-    def close(self) -> None:
-        """Close the idle connections."""
-        with self._guard:
-            for receiver in self._receivers.values():
-                receiver.close()
-
 
 class _Receiver(Transport):
-    """The connections to one receiver."""
+    """One receiver, by its address; each webhook has a connection to itself."""
 
     def __init__(self, base_url: str, clock: Clock) -> None:
         super().__init__(base_url, timeout=10.0)
@@ -81,7 +75,7 @@ class _Receiver(Transport):
         take the same attempt for a new one.
         """
         try:
-            connection = self._take()
+            connection = self._connect()
         except NetworkError as error:
             reason = f"cannot connect: {error.__cause__ or error}"
             raise NetworkError(reason, repeatable=error.repeatable) from error
@@ -109,17 +103,13 @@ class _Receiver(Transport):
             response.begin()
             response.read(_MOST_DRAINED_BYTES)
         except (TimeoutError, ConnectionError):
-            connection.close()
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:
-            connection.close()
             raise NetworkError(
                 f"the answer was lost: {str(error) or type(error).__name__}"
             ) from error
-        except BaseException:
+        finally:
             connection.close()
-            raise
-        connection.close()
         return response.status, response.headers.get("Location", "")
 
 

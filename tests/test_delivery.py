@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
 from support.receiver import Received, Receiver
@@ -19,9 +19,8 @@ BODY = b'{"n":1}'
 
 
 @pytest.fixture
-def deliver() -> Iterator[HttpDeliver]:
-    with closing(HttpDeliver()) as made:
-        yield made
+def deliver() -> HttpDeliver:
+    return HttpDeliver()
 
 
 @contextmanager

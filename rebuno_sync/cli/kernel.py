@@ -117,8 +117,7 @@ def _serve(kernel: Kernel, options: argparse.Namespace, stop: Stop) -> int:
             "no --token: whoever can connect to %s may register agents, create and cancel",
             server.url,
         )
-    deliver = HttpDeliver()
-    kernel.deliver_webhooks(deliver)
+    kernel.deliver_webhooks(HttpDeliver())
     print(f"the kernel listens on {server.url}", flush=True)
     print(f"its file is {kernel.path}", flush=True)
     try:
@@ -126,7 +125,6 @@ def _serve(kernel: Kernel, options: argparse.Namespace, stop: Stop) -> int:
     finally:
         kernel.stop_deliveries()
         server.close()
-        deliver.close()
     return 0
 
 

@@ -182,7 +182,6 @@ class EmbeddedHttp(EmbeddedDirect):
         self.operator.close()
         self._server.close()
         super().close()
-        self._deliver.close()
         self._receiver.close()
 
 

@@ -79,6 +79,5 @@ class Service:
             agent.close()
             server.close()
         self.client.close()
-        self._post.close()
         self._server.close()
         self.kernel.close()
