@@ -82,6 +82,10 @@ class Outbox:
     def renews_together(self) -> bool:
         return self._kernel.renews_together
 
+    @property
+    def keeps_tries(self) -> bool:
+        return self._kernel.keeps_tries
+
     # -- what may travel with something
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
@@ -168,6 +172,23 @@ class Outbox:
             lambda: self._kernel.fail(lease, reason),
             lambda _: None,
         )
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        return self._after_held(
+            lambda: self._kernel.retrying(lease, step_id, attempt, error, retry_in)
+        )
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._after_held(lambda: self._kernel.begin_try(lease, step_id, attempt))
+
+    def _after_held(self, send: Callable[[], T]) -> T:
+        """Send what is held, then something that does not travel with it."""
+        if self._held or self._sending.locked() or self._broken is not None:
+            self.flush()
+            self._raise_if_broken()
+        return send()
 
     def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
         self.flush()

@@ -147,6 +147,11 @@ class StepDecision:
     approval_id: str = ""
     reason: str = ""
     rule_id: str = ""
+    attempt: int = 0
+    """How many tries of the step have failed and were to be followed by another (protocol.md
+    17, ``attempts``)."""
+    retry_in: float = 0.0
+    """Seconds that are left of the back-off before the next one."""
 
     @property
     def result(self) -> Any:

@@ -10,6 +10,7 @@ from .rows import DispatchRow, ExecutionRow, Standing, StepRow
 
 _EXECUTION = ", ".join(ExecutionRow._fields)
 _STEP = ", ".join(StepRow._fields)
+_NEW_STEP = ", ".join(StepRow._fields[1:-2])
 _DISPATCH = ", ".join(DispatchRow._fields)
 
 
@@ -197,7 +198,11 @@ def count_steps(db: sqlite3.Connection, execution: int) -> int:
 
 
 def executing_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
-    sql = f"SELECT {_STEP} FROM steps WHERE execution = ? AND status = 'executing' ORDER BY n"
+    """Those under way, between two tries too."""
+    sql = (
+        f"SELECT {_STEP} FROM steps WHERE execution = ?"
+        " AND (status = 'executing' OR status = 'allowed' AND tries > 0) ORDER BY n"
+    )
     return [row for row in map(_step, db.execute(sql, (execution,)).fetchall()) if row]
 
 
@@ -227,9 +232,9 @@ def enclosed_steps(
 
 
 def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -> int:
-    """``row`` is a ``StepRow`` without its number."""
+    """``row`` is a ``StepRow`` without its number and its tries."""
     cursor = db.execute(
-        f"INSERT INTO steps (execution, {_STEP[3:]}) VALUES"
+        f"INSERT INTO steps (execution, {_NEW_STEP}) VALUES"
         " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (execution, *row),
     )
@@ -239,6 +244,14 @@ def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -
 
 def start_step(db: sqlite3.Connection, n: int, now: int) -> None:
     db.execute("UPDATE steps SET status = 'executing', started_at = ? WHERE n = ?", (now, n))
+
+
+def put_back_step(db: sqlite3.Connection, n: int, tries: int, at: int, due: float) -> None:
+    """So many tries have failed; the next one may begin when ``due``."""
+    db.execute(
+        "UPDATE steps SET status = 'allowed', tries = ?, retry_at = ?, retry_due = ? WHERE n = ?",
+        (tries, at, due, n),
+    )
 
 
 def settle_step(
@@ -372,6 +385,11 @@ def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
     )
     db.execute(
         "UPDATE dispatches SET due = ? + (due_at - ?) / 1e6 WHERE status <> 'exhausted'",
+        (boottime, now),
+    )
+    db.execute(
+        "UPDATE steps SET retry_due = ? + (retry_at - ?) / 1e6"
+        " WHERE status = 'allowed' AND retry_at IS NOT NULL",
         (boottime, now),
     )
     db.execute(
