@@ -27,12 +27,15 @@ LAYERS = {
         "signing",
         "codec",
         "failures",
+        "outcomes",
+        "retrying",
         "binding",
         "replies",
         "endings",
     ],
     "execution stack": [
-        *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
+        *("workers", "heartbeat", "recording", "bodies", "frames", "pool", "timed", "tries"),
+        *("context", "effects"),
     ],
     "edges": [
         *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
@@ -61,6 +64,7 @@ CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = "pool"
 KEEPS_SIGNALS = {
     "agent": "turns a signal into an Outcome",
+    "timed": "raises in one thread what a body raised in another",
 }
 """Each with its reason."""
 

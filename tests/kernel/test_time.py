@@ -52,9 +52,7 @@ NOTICES: dict[str, Callable[[Kernel, LeaseKey, str], object]] = {
         k.agent.complete_step(lease, step, "1").decision == OVER
     ),
     "fail_step": lambda k, lease, step: k.agent.fail_step(lease, step, "1").decision == OVER,
-    "retrying": lambda k, lease, step: (
-        k.agent.retrying(lease, step, 1, "1", 1.0).decision == OVER
-    ),
+    "retrying": lambda k, lease, step: k.agent.retrying(lease, step, 1, "1", 1.0).decision == OVER,
     "begin_try": lambda k, lease, step: k.agent.begin_try(lease, step, 2).decision == OVER,
     "renew": lambda k, lease, _: k.agent.renew([lease]) == [Renewal.SUPERSEDED],
     "complete": lambda k, lease, _: _code(lambda: k.agent.complete(lease, "1")) == OVER,

@@ -1,0 +1,96 @@
+"""Bodies that may run only so long: each in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from .errors import StepTimeout
+from .failures import timed_out
+from .pool import carry
+from .workers import beside, stack_of
+
+__all__ = ["TimedOut", "within"]
+
+_log = logging.getLogger(__name__)
+
+
+class TimedOut(StepTimeout):
+    """The body of an effect has not ended in its time. ``record``: what is recorded of that."""
+
+    def __init__(self, seconds: float, stack: str) -> None:
+        super().__init__(f"timed out after {seconds:g} s")
+        self.record = timed_out(self.message, stack)
+
+
+def within(
+    seconds: float, run: Callable[[], object], counted: Callable[[], AbstractContextManager[None]]
+) -> object:
+    """What ``run`` returns or raises, in another thread that has the caller's whole context.
+
+    Raises ``TimedOut`` when it is not over in ``seconds``; whatever it does then is nobody's.
+    ``counted``: entered, for the rest of the body, when the caller is interrupted instead.
+    """
+    body = _Body(carry(run), counted)
+    beside("rebuno-timed-body", body)
+    return body.outcome(seconds)
+
+
+class _Body:
+    def __init__(
+        self, run: Callable[[], object], counted: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._run = run
+        self._counted = counted
+        self._guard = threading.Lock()
+        # A plain lock that is free when the body is over: a wait for it can be interrupted at any
+        # instruction without harm, a condition's cannot.
+        self._running = threading.Lock()
+        self._running.acquire()
+        self._ident: int | None = None
+        self._value: object = None
+        self._error: BaseException | None = None
+        self._over = False
+        self._outliving: AbstractContextManager[None] | None = None
+
+    def __call__(self) -> None:
+        self._ident = threading.get_ident()
+        try:
+            self._value = self._run()
+        except BaseException as error:  # Raised in the thread that waits for it.
+            self._error = error
+        with self._guard:
+            self._over = True
+        self._running.release()
+        if self._outliving is not None:
+            self._outliving.__exit__(None, None, None)
+
+    def outcome(self, seconds: float) -> object:
+        try:
+            over = self._running.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+        except BaseException:
+            self._outlive()
+            raise
+        if not over:
+            raise self._late(seconds)
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # It would refer to itself by this frame.
+        return self._value
+
+    def _late(self, seconds: float) -> TimedOut:
+        stack = stack_of(self._ident)
+        _log.warning("a body has not ended after %g s; it is on its own now:\n%s", seconds, stack)
+        return TimedOut(seconds, stack)
+
+    def _outlive(self) -> None:
+        """Its attempt is given up, and waits for it as for bodies in other threads."""
+        with self._guard:
+            if not self._over:
+                self._outliving = self._counted()
+                self._outliving.__enter__()
