@@ -249,6 +249,7 @@ class ExecutionContext:
             if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):
                 # A refusal of a nested effect: this step stays open and meets it on a replay.
                 raise
+            frame.abandoned = isinstance(error, TimedOut)
             record = error.record if isinstance(error, TimedOut) else encode_failure(error)
             return Ran(failure=record, error=error)
         finally:
@@ -318,10 +319,11 @@ class ExecutionContext:
         frame = _frame.get()
         if frame is None or frame.context is not self:
             return None
-        if frame.ended:
+        if frame.over:
             raise NoActiveExecution(
                 "an effect was called after the body or handler that it belongs to had ended"
-                f" (execution {self.id}): a thread outlived it. Wait for it before returning."
+                f" (execution {self.id}), or timed out: a thread outlived it. Wait for it before"
+                " returning."
             )
         return frame
 

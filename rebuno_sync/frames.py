@@ -22,7 +22,10 @@ class Frame(Generic[C]):
     the signal cannot record a result that was computed without its effects.
     """
 
-    __slots__ = ("context", "ended", "outer", "refusal", "results", "signal", "step_id")
+    __slots__ = (
+        *("context", "outer", "step_id", "results"),
+        *("signal", "refusal", "ended", "abandoned"),
+    )
 
     def __init__(
         self,
@@ -38,6 +41,17 @@ class Frame(Generic[C]):
         self.signal: Signal | None = None
         self.refusal: Exception | None = None
         self.ended = False
+        self.abandoned = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing may start in it: it has ended, or a body around it ran out of time."""
+        frame: Frame[C] | None = self
+        while frame is not None and frame.context is self.context:
+            if frame.abandoned:
+                return True
+            frame = frame.outer
+        return self.ended
 
     def mark(self, signal: Signal) -> None:
         self.signal = self.signal or signal

@@ -34,14 +34,24 @@ def within(
     ``counted``: entered, for the rest of the body, when the caller is interrupted instead.
     """
     body = _Body(carry(run), counted)
-    beside("rebuno-timed-body", body)
-    return body.outcome(seconds)
+    try:
+        beside("rebuno-timed-body", body)
+        over = body.wait(seconds)
+    except BaseException:
+        body.give_up()
+        raise
+    if over:
+        return body.outcome()
+    stack = stack_of(body.ident)
+    _log.warning("a body has not ended after %g s; it is on its own now:\n%s", seconds, stack)
+    raise TimedOut(seconds, stack)
 
 
 class _Body:
     def __init__(
         self, run: Callable[[], object], counted: Callable[[], AbstractContextManager[None]]
     ) -> None:
+        self.ident: int | None = None
         self._run = run
         self._counted = counted
         self._guard = threading.Lock()
@@ -49,14 +59,16 @@ class _Body:
         # instruction without harm, a condition's cannot.
         self._running = threading.Lock()
         self._running.acquire()
-        self._ident: int | None = None
         self._value: object = None
         self._error: BaseException | None = None
-        self._over = False
-        self._outliving: AbstractContextManager[None] | None = None
+        self._given_up = self._over = False
+        self._counting: AbstractContextManager[None] | None = None
 
     def __call__(self) -> None:
-        self._ident = threading.get_ident()
+        with self._guard:
+            if self._given_up:
+                return
+            self.ident = threading.get_ident()
         try:
             self._value = self._run()
         except BaseException as error:  # Raised in the thread that waits for it.
@@ -64,33 +76,27 @@ class _Body:
         with self._guard:
             self._over = True
         self._running.release()
-        if self._outliving is not None:
-            self._outliving.__exit__(None, None, None)
+        if self._counting is not None:
+            self._counting.__exit__(None, None, None)
 
-    def outcome(self, seconds: float) -> object:
-        try:
-            over = self._running.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
-        except BaseException:
-            self._outlive()
-            raise
-        if not over:
-            raise self._late(seconds)
+    def wait(self, seconds: float) -> bool:
+        """Whether it is over in that time."""
+        return self._running.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+
+    def outcome(self) -> object:
         error, self._error = self._error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # It would refer to itself by this frame.
-        return self._value
+        if error is None:
+            return self._value
+        try:
+            raise error
+        finally:
+            del error  # It would refer to itself by this frame.
 
-    def _late(self, seconds: float) -> TimedOut:
-        stack = stack_of(self._ident)
-        _log.warning("a body has not ended after %g s; it is on its own now:\n%s", seconds, stack)
-        return TimedOut(seconds, stack)
-
-    def _outlive(self) -> None:
-        """Its attempt is given up, and waits for it as for bodies in other threads."""
+    def give_up(self) -> None:
+        """Nobody waits for it any more. If it runs, its attempt does when it ends, as for bodies in
+        other threads; if it has not begun, it never does."""
         with self._guard:
-            if not self._over:
-                self._outliving = self._counted()
-                self._outliving.__enter__()
+            self._given_up = True
+            if self.ident is not None and not self._over:
+                self._counting = self._counted()
+                self._counting.__enter__()
