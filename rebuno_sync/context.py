@@ -28,7 +28,7 @@ from .heartbeat import Lease
 from .outcomes import Ran, live, replayed
 from .ports import AgentKernel
 from .recording import Recording
-from .retrying import ONCE, Bounds, check_idempotency
+from .retrying import ONCE, Bounds
 from .timed import TimedOut, within
 from .tries import settled
 from .types import (
@@ -39,6 +39,7 @@ from .types import (
     Proposal,
     StepDecision,
     StepKind,
+    check_idempotency,
 )
 
 __all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution"]

@@ -21,8 +21,8 @@ from .codec import (
 )
 from .context import current
 from .errors import PolicyError
-from .retrying import Bounds, RetryPolicy, bounds_of, check_idempotency
-from .types import Idempotency, Proposal, StepKind
+from .retrying import Bounds, RetryPolicy, bounds_of
+from .types import Idempotency, Proposal, StepKind, check_idempotency
 
 __all__ = ["step", "tool", "wrap_tool"]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .errors import StepTimeout
 from .types import Idempotency
 
-__all__ = ["ONCE", "Bounds", "RetryPolicy", "bounds_of", "check_idempotency"]
+__all__ = ["ONCE", "Bounds", "RetryPolicy", "bounds_of"]
 
 _LONGEST_SECONDS = 1e9
 
@@ -99,14 +99,6 @@ class Bounds(NamedTuple):
 
 
 ONCE = Bounds(None, RetryPolicy(attempts=1))
-
-
-def check_idempotency(idempotency: str) -> None:
-    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
-    if idempotency not in tuple(Idempotency):
-        raise ValueError(
-            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
-        )
 
 
 def bounds_of(what: str, timeout: Any, retries: Any, idempotency: str) -> Bounds:

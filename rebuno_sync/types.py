@@ -30,6 +30,7 @@ __all__ = [
     "StepDecision",
     "StepKind",
     "StepStatus",
+    "check_idempotency",
 ]
 
 
@@ -85,6 +86,14 @@ class StepKind(StrEnum):
 class Idempotency(StrEnum):
     SAFE_TO_RETRY = "safe_to_retry"
     AT_MOST_ONCE = "at_most_once"
+
+
+def check_idempotency(idempotency: str) -> None:
+    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
+    if idempotency not in tuple(Idempotency):
+        raise ValueError(
+            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
+        )
 
 
 class DecisionKind(StrEnum):
