@@ -98,6 +98,7 @@ class ExecutionContext:
 
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
+        self._lease.moves.made()
         pending = self._signal
         if pending is not None:
             self._stop(pending.again())
@@ -107,7 +108,8 @@ class ExecutionContext:
     def wait(self, seconds: float) -> None:
         """Sleep that many seconds; raises the pending signal as soon as this attempt is over."""
         self.check()
-        self._lease.wait(seconds)
+        with self._lease.moves.resting():
+            self._lease.wait(seconds)
         self.check()
 
     def on_cancel(self, callback: Callable[[], None]) -> None:

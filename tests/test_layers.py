@@ -34,8 +34,8 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "heartbeat", "recording", "bodies", "frames", "pool", "timed", "tries"),
-        *("context", "effects"),
+        *("workers", "stalling", "heartbeat", "recording", "bodies", "frames", "pool"),
+        *("timed", "tries", "context", "effects"),
     ],
     "edges": [
         *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
