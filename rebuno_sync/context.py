@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import NoReturn, TypeVar
 
@@ -170,11 +169,9 @@ class ExecutionContext:
         results = None if outer is None else outer.results
         if results is not None and (known := results.take(proposal)) is not None:
             return known
-        with self._remembering():
-            decision = self._recording.submit(proposal)
+        decision = self._heard(lambda: self._recording.submit(proposal))
         if results is not None:
             results.note(proposal, decision)
-        self._current_frame()  # The body around it may have timed out meanwhile.
         return decision
 
     def _follow(
@@ -213,6 +210,8 @@ class ExecutionContext:
         step_id, target = met.step_id, proposal.target
 
         def once(results: Results | None = None) -> Ran:
+            if outer is not None and outer.out_of_time:  # Since the submit, or in back-off.
+                raise self._late()
             if not self._lease.holds():
                 self._stop(LeaseSuperseded("the lease ran out before the body started"))
             ran = self._call(run, codec, Frame(self, outer, step_id, results), bounds.timeout)
@@ -222,13 +221,12 @@ class ExecutionContext:
         if bounds.retries.attempts == 1 and not met.attempt:
             ran = once()
         else:
-            with self._remembering():
-                ran = settled(met, bounds.retries, self._recording, self.wait, once)
-        with self._remembering():
-            if ran.failure is None:
-                decision = self._recording.result(step_id, ran.result)
-            else:
-                decision = self._recording.failure(step_id, ran.failure)
+            policy, kept = bounds.retries, self._recording
+            ran = self._heard(lambda: settled(met, policy, kept, self.wait, once))
+        if (failure := ran.failure) is None:
+            decision = self._heard(lambda: self._recording.result(step_id, ran.result))
+        else:
+            decision = self._heard(lambda: self._recording.failure(step_id, failure))
         self.check()
         if decision.decision == DecisionKind.REPLAY:
             return replayed(decision, target, codec)
@@ -266,10 +264,10 @@ class ExecutionContext:
 
     # -- signals
 
-    @contextmanager
-    def _remembering(self) -> Iterator[None]:
+    def _heard(self, ask: Callable[[], R]) -> R:
+        """What the kernel answers; a signal ends this attempt."""
         try:
-            yield
+            return ask()
         except Signal as signal:
             self._remember(signal)
             raise
@@ -322,13 +320,16 @@ class ExecutionContext:
         frame = _frame.get()
         if frame is None or frame.context is not self:
             return None
-        if frame.over:
-            raise NoActiveExecution(
-                "an effect was called after the body or handler that it belongs to had ended"
-                f" (execution {self.id}), or timed out: a thread outlived it. Wait for it before"
-                " returning."
-            )
+        if frame.ended or frame.out_of_time:
+            raise self._late()
         return frame
+
+    def _late(self) -> NoActiveExecution:
+        return NoActiveExecution(
+            "an effect was called after the body or handler that it belongs to had ended"
+            f" (execution {self.id}), or timed out: a thread outlived it. Wait for it before"
+            " returning."
+        )
 
     def _note(self, decision: StepDecision) -> None:
         if decision.decision == DecisionKind.PROCEED and not self._started_new:

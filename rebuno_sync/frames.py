@@ -44,14 +44,14 @@ class Frame(Generic[C]):
         self.abandoned = False
 
     @property
-    def over(self) -> bool:
-        """Whether nothing may start in it: it has ended, or a body around it ran out of time."""
+    def out_of_time(self) -> bool:
+        """Whether the body, or one around it, has timed out."""
         frame: Frame[C] | None = self
         while frame is not None and frame.context is self.context:
             if frame.abandoned:
                 return True
             frame = frame.outer
-        return self.ended
+        return False
 
     def mark(self, signal: Signal) -> None:
         self.signal = self.signal or signal

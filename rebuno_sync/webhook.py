@@ -73,12 +73,12 @@ class Delivery:
 
     def tell_that_it_lingers(self) -> None:
         """Say once in the log that it goes on, and where it is."""
-        stack, told, self.lingers = self.stack, self.lingers, True
-        if stack and not told:
-            execution_id = self.lease.key.execution_id
-            _log.warning(
-                "execution %s: cancel requested, body still running:\n%s", execution_id, stack
-            )
+        stack = self.stack
+        if not stack or self.lingers:
+            return
+        self.lingers = True
+        execution_id = self.lease.key.execution_id
+        _log.warning("execution %s: cancel requested, body still running:\n%s", execution_id, stack)
 
 
 class RunDelivery(Protocol):

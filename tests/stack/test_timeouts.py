@@ -291,3 +291,33 @@ def test_an_interrupt_leaves_a_timed_body_to_record_nothing_and_waits_for_it(
         attempt(kernel, execution_id, handler, port=port)
     assert order == ["body over", "released"]
     assert port.count("complete_step") == port.count("fail_step") == 0
+
+
+def test_an_effect_in_a_body_that_timed_out_is_not_tried_again(
+    kernel: Kernel, released: threading.Event
+) -> None:
+    """A further try is something that it starts."""
+    tries: list[int] = []
+    told: list[str] = []
+    over = threading.Event()
+
+    def flaky() -> None:
+        tries.append(1)
+        raise OSError("again, please")
+
+    def outer() -> None:
+        try:
+            policy = RetryPolicy(attempts=5, first_wait=1, jitter=0)
+            rebuno.step("flaky", flaky, retries=policy)
+        except NoActiveExecution as error:
+            told.append(str(error))
+        over.set()
+
+    def handler() -> None:
+        with pytest.raises(StepTimeout):
+            rebuno.step("outer", outer, timeout=0.5)
+        assert over.wait(20)
+
+    rebuno.run(handler, agent="a", kernel=kernel)
+    assert len(tries) == 1
+    assert "timed out" in told[0]
