@@ -273,6 +273,20 @@ def test_after_a_reboot_a_back_off_is_still_waited_for(path: Path, clock: Manual
         assert kernel.claim(lease.execution_id) is not None
 
 
+def test_after_a_reboot_a_try_still_waits_for_its_time(path: Path, clock: ManualClock) -> None:
+    """The hours in which the machine was off are taken from the back-off between two tries."""
+    with Kernel(path, clock=clock) as kernel:
+        kernel.register_agent(AGENT)
+        lease = start(kernel)
+        step_id = kernel.agent.submit(lease, call("work")).step_id
+        kernel.agent.retrying(lease, step_id, 1, "null", 3600.0)
+    clock.reboot("boot-2")
+    clock.step_wall(600.0)
+    with Kernel(path, clock=clock) as kernel:
+        met = kernel.agent.submit(attempt(kernel, lease.execution_id), call("work"))
+        assert (met.attempt, met.retry_in) == (1, pytest.approx(3000.0))
+
+
 def test_opening_again_under_the_same_boot_keeps_timers(path: Path, clock: ManualClock) -> None:
     """Without a reboot the wall clock has no say, so a jump before opening moves nothing."""
     with Kernel(path, deadline=3600, clock=clock) as kernel:

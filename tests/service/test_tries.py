@@ -52,6 +52,63 @@ def test_an_effect_of_an_agent_is_tried_again(either: Service) -> None:
     assert told in ([1, 2], [])
 
 
+class Flaky:
+    """Fails at its first try, after an effect inside it."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def __call__(self) -> str:
+        self.tries += 1
+        rebuno.step("nested", lambda: "recorded")
+        if self.tries == 1:
+            raise Busy
+        return f"try {self.tries}"
+
+    def handler(self) -> str:
+        policy = RetryPolicy(attempts=2, first_wait=0)
+        return rebuno.step("flaky", self, retries=policy)
+
+
+def test_what_a_failed_try_did_is_recorded_before_it_is(service: Service) -> None:
+    """A result that is held back travels first: it must not be lost while the effect around it is
+    tried again."""
+    service.agent(Flaky().handler)
+    assert service.run() == "try 2"
+    execution = service.kernel.list().executions[0]
+    told = [
+        (event.type, event.payload["target"])
+        for event in service.kernel.events(execution.id)
+        if event.type in ("step.succeeded", "step.retrying")
+    ]
+    assert told == [
+        ("step.succeeded", "nested"),
+        ("step.retrying", "flaky"),
+        ("step.succeeded", "flaky"),
+    ]
+
+
+def test_lost_answers_about_tries_are_asked_for_again(service: Service) -> None:
+    """Nothing is tried twice for them."""
+    flaky = Flaky()
+    service.agent(flaky.handler)
+    service.wire.lose_reply("attempt")
+    service.wire.lose_request("attempt")
+    assert service.run() == "try 2"
+    assert flaky.tries == 2
+    execution = service.kernel.list().executions[0]
+    assert len(failed_tries(service.kernel, execution.id)) == 1
+
+
+def test_a_kernel_that_turns_out_not_to_keep_tries_is_told_nothing(service: Service) -> None:
+    """The tries go on: the kernel before this one, or behind another address, had it."""
+    flaky = Flaky()
+    service.agent(flaky.handler)
+    service.wire.refuse("attempt", 404, b"404 page not found", times=1)
+    assert service.run() == "try 2"
+    assert service.wire.count("attempt") == 1
+
+
 def test_c7c_cancelling_ends_a_back_off_at_once(service: Service) -> None:
     """The execution is cancelled and its handler has ended within a second."""
     ended: list[float] = []
