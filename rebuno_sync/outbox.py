@@ -13,14 +13,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from .canonical import canonicalize
 from .clock import SYSTEM
 from .errors import APIError, Interrupted, NetworkError, api_error
 from .failures import not_storable
 from .heartbeat import Lease
-from .kernel_client import Answer, KernelClient, decision_of
+from .kernel_client import Answer, KernelClient, NotOffered, decision_of
 from .replies import error_of
 from .sender import Sender
 from .types import (
+    LARGEST_BATCH,
     DecisionKind,
     Execution,
     Idempotency,
@@ -49,6 +51,7 @@ class _Held:
     def __init__(self, step_id: str, result: str) -> None:
         self.step_id = step_id
         self.result = result
+        self.since = SYSTEM.monotonic()
         self.refusals = 0
 
     @property
@@ -57,9 +60,11 @@ class _Held:
 
 
 class Outbox:
-    """The kernel of one attempt, which takes results along. A plain ``KernelClient`` as far as
-    its kernel knows no batches. Thread-safe.
+    """The kernel of one attempt, which takes results along. A plain ``KernelClient`` where its
+    kernel knows no batches. Thread-safe.
 
+    What the kernel offers is taken from ``kernel`` once: a later delivery may name less (a proxy
+    strips the header), and what is held, or was sent under an id, must not come into doubt by it.
     A held result that the kernel refuses for good is recorded as a failure of its step; the
     handler has gone on with it, so every later call raises ``Interrupted``.
     """
@@ -68,6 +73,8 @@ class Outbox:
         self._kernel = kernel
         self._lease = lease
         self._sender = sender
+        self._asks_with_ids = kernel.wants_request_ids
+        self._batches = kernel.batches
         self._repeatable: set[str] = set()
         self._held: deque[_Held] = deque()
         self._lost: dict[str, _Request] = {}
@@ -76,7 +83,7 @@ class Outbox:
 
     @property
     def wants_request_ids(self) -> bool:
-        return self._kernel.wants_request_ids
+        return self._asks_with_ids
 
     @property
     def renews_together(self) -> bool:
@@ -85,12 +92,10 @@ class Outbox:
     # -- what may travel with something
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
-        if not self.wants_request_ids:
-            return self._kernel.submit(lease, proposal)
         decision = self._submit(lease, proposal)
         self._lost.pop(proposal.request_id, None)
         if decision.decision == DecisionKind.PROCEED:
-            if _may_be_held(proposal):
+            if self._batches and _may_be_held(proposal):
                 self._repeatable.add(decision.step_id)
             if self._held or self._broken:  # By another thread; no body starts before it.
                 self._lease.insist(self.flush)
@@ -101,15 +106,17 @@ class Outbox:
         """Send the submit, or the very request whose answer was lost, with what is held if it
         can."""
         request = self._lost.get(proposal.request_id)
+        again = request is not None
         if request is None:
             request = self._compose(proposal)
-        if request.held and not self._kernel.batches:
-            request = _Request(str(SYSTEM.new_id()))
-        self._lost[proposal.request_id] = request
+        if request.id:
+            self._lost[proposal.request_id] = request
         try:
             if request.held:
                 with self._sending:
-                    answer = self._send_together(request.held, _submit(proposal), request.id)
+                    answer = self._send_together(
+                        request.held, _submit(proposal), request.id, again=again
+                    )
                 if answer is not None:
                     return decision_of(answer.body)
                 self._raise_if_broken()
@@ -117,21 +124,21 @@ class Outbox:
                 request = self._lost[proposal.request_id] = _Request(str(SYSTEM.new_id()))
             return self._kernel.submit(lease, proposal._replace(request_id=request.id))
         except (APIError, Interrupted):
-            del self._lost[proposal.request_id]
+            self._lost.pop(proposal.request_id, None)
             raise
 
     def _compose(self, proposal: Proposal) -> _Request:
         if self._held or self._sending.locked() or self._broken is not None:
             with self._sending:
                 self._raise_if_broken()
-                if self._kernel.batches and len(proposal.args) <= _LARGEST_TOGETHER:
-                    return _Request(proposal.request_id, tuple(self._held))
-                self._send_held()
+                if self._batches and len(proposal.args) <= _LARGEST_TOGETHER:
+                    return _Request(proposal.request_id, self._portion())
+                self._insist_on_held()
                 self._raise_if_broken()
         return _Request(proposal.request_id)
 
     def complete_step(self, lease: LeaseKey, step_id: str, result: str) -> StepDecision:
-        holds = self._kernel.batches and len(result) <= _LARGEST_TOGETHER // 8
+        holds = self._batches and len(result) <= _LARGEST_TOGETHER // 8
         if step_id in self._repeatable and holds:
             self._repeatable.discard(step_id)
             self._raise_if_broken()
@@ -187,8 +194,11 @@ class Outbox:
     # -- sending
 
     @property
-    def holds_something(self) -> bool:
-        return bool(self._held)
+    def held_since(self) -> float | None:
+        try:
+            return self._held[0].since
+        except IndexError:
+            return None
 
     @property
     def lease(self) -> Lease:
@@ -221,8 +231,8 @@ class Outbox:
             # The lock is kept over the exchange: a later request must not overtake what is held.
             with self._sending:
                 self._raise_if_broken()
-                if self._held and self._kernel.batches and size <= _LARGEST_TOGETHER:
-                    answer = self._send_together(tuple(self._held), operation())
+                if self._held and self._batches and size <= _LARGEST_TOGETHER:
+                    answer = self._send_together(self._portion(), operation())
                     if answer is not None:
                         return read(answer.body)
                 else:
@@ -230,25 +240,38 @@ class Outbox:
                 self._raise_if_broken()
         return alone()
 
+    def _portion(self) -> tuple[_Held, ...]:
+        """What is held, as far as it fits into one request: the rest, of which there may be much
+        after an outage, is sent first."""
+        while len(self._held) >= LARGEST_BATCH or _size(self._held) > _LARGEST_TOGETHER:
+            self._lease.insist(self._send_first)
+        self._raise_if_broken()
+        return tuple(self._held)
+
     def _send_together(
-        self, held: Sequence[_Held], operation: str, request_id: str = ""
+        self, held: Sequence[_Held], operation: str, request_id: str = "", *, again: bool = False
     ) -> _Success | None:
         """Send ``held`` and ``operation``; its answer, or ``None`` if it was not reached.
 
-        Raises the kernel's refusal of ``operation``.
+        Raises the kernel's refusal of ``operation``. ``again``: it may have been done before, by
+        the same request whose answer was lost.
         """
         operations = [*(one.operation for one in held), operation]
         try:
             answers = self._kernel.batch(self._lease.key, operations, request_id)
-        except APIError as refusal:
-            if refusal.code in _OVER:
+        except (APIError, NotOffered) as refusal:
+            if isinstance(refusal, NotOffered):
+                self._batches = False
+            elif refusal.code in _OVER:
                 raise
-            self._send_held()  # Nothing of it was done, so each by itself.
+            if again:
+                raise NetworkError(f"whether it was done before is unknown: {refusal}") from refusal
+            self._insist_on_held()  # Nothing of it was done, so each by itself.
             return None
         for one, answer in zip(held, answers, strict=False):
             if answer.status >= 300:
                 self._refused(one, _refusal(answer))
-                self._send_held()
+                self._insist_on_held()
                 return None
             self._taken(one, decision_of(answer.body))
             if self._broken is not None:
@@ -260,20 +283,30 @@ class Outbox:
             raise _refusal(last)
         return _Success(last.body)
 
+    def _insist_on_held(self) -> None:
+        """Send what is held, again where an answer is lost: that never records one twice."""
+        self._lease.insist(self._send_held)
+
     def _send_held(self) -> None:
         """Send each of what is held, one by one, until it is taken or refused for good."""
         while self._held:
-            one = self._held[0]
-            try:
-                decision = self._kernel.complete_step(self._lease.key, one.step_id, one.result)
-            except APIError as refusal:
-                self._refused(one, refusal)
-            else:
-                self._taken(one, decision)
+            self._send_first()
+
+    def _send_first(self) -> None:
+        one = self._held[0]
+        try:
+            decision = self._kernel.complete_step(self._lease.key, one.step_id, one.result)
+        except APIError as refusal:
+            self._refused(one, refusal)
+        else:
+            self._taken(one, decision)
 
     def _taken(self, one: _Held, decision: StepDecision) -> None:
         self._forget(one)
-        if decision.decision == DecisionKind.REPLAY and not _same(one, decision):
+        if decision.decision == DecisionKind.EXECUTION_TERMINAL:
+            message = f"the execution ended before step {one.step_id} was recorded"
+            self._break(api_error("execution_terminal", message, 409))
+        elif decision.decision == DecisionKind.REPLAY and not _same(one, decision):
             message = f"another attempt settled step {one.step_id} in another way"
             self._break(api_error("lease_superseded", message, 409))
 
@@ -285,6 +318,8 @@ class Outbox:
         """Ask again; after three refusals record that it cannot be stored."""
         if refusal.code in _OVER:
             self._break(refusal)
+            return
+        if one not in self._held:  # The answer is an old one: it was settled meanwhile.
             return
         one.refusals += 1
         if one.refusals < _OUTCOME_TRIES:
@@ -304,10 +339,11 @@ class Outbox:
             self._held.clear()
 
     def _raise_if_broken(self) -> None:
-        if isinstance(self._broken, APIError):
-            raise self._broken
-        if self._broken is not None:
-            raise Interrupted(self._broken)
+        broken = self._broken
+        if isinstance(broken, APIError):
+            raise api_error(broken.code, broken.message, broken.status_code)
+        if broken is not None:
+            raise Interrupted(broken)
 
 
 class _Success(NamedTuple):
@@ -341,7 +377,13 @@ def _refusal(answer: Answer) -> APIError:
     return error
 
 
+def _size(held: Sequence[_Held]) -> int:
+    return sum(len(one.result) for one in held)
+
+
 def _same(one: _Held, decision: StepDecision) -> bool:
-    if decision.error_json is not None:
+    """Whether what is recorded is what the handler has seen, to the letter: ``1`` is not ``true``
+    and not ``1.0``."""
+    if decision.error_json is not None or decision.result_json is None:
         return False
-    return bool(json.loads(one.result) == decision.result)
+    return canonicalize(one.result) == canonicalize(decision.result_json)
