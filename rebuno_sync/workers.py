@@ -15,9 +15,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_IDLE_SECONDS = 30.0
-"""After which a thread that has nothing to do ends."""
-
 
 def beside(name: str, work: Callable[[], None]) -> None:
     """Run ``work`` once in a daemon thread of its own."""
@@ -37,15 +34,25 @@ class Slot:
 
 
 class Workers(Generic[T]):
-    """Calls ``run(item, slot)`` for every item that it is offered, at most ``size`` at a time."""
+    """Calls ``run(item, slot)`` for every item that it is offered, at most ``size`` at a time.
+
+    A thread that has had nothing to do for ``idle_seconds`` ends.
+    """
 
     def __init__(
-        self, name: str, run: Callable[[T, Slot], None], *, size: int, longest_queue: int
+        self,
+        name: str,
+        run: Callable[[T, Slot], None],
+        *,
+        size: int,
+        longest_queue: int,
+        idle_seconds: float = 30.0,
     ) -> None:
         self._name = name
         self._run = run
         self._size = size
         self._longest_queue = longest_queue
+        self._idle_seconds = idle_seconds
         # ``with`` a plain lock only: one of a condition is not safe from an interrupt.
         self._guard = threading.Lock()
         self._changed = threading.Condition(self._guard)
@@ -107,7 +114,7 @@ class Workers(Generic[T]):
         """The next item, or ``None`` when this thread has been idle for long."""
         with self._guard:
             self._idle += 1
-            self._changed.wait_for(lambda: self._queue or self._closed, _IDLE_SECONDS)
+            self._changed.wait_for(lambda: self._queue or self._closed, self._idle_seconds)
             self._idle -= 1
             if not self._queue:
                 self._slots -= 1
