@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 HELD_SECONDS = 0.002
 _LONGEST_BUSY_PAUSE = 0.05
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_CLOSING_SECONDS = 0.5
 _IDLE_SECONDS = 30.0
 """After which the thread that keeps the time ends."""
 
@@ -67,11 +68,12 @@ class Sender:
                 self._schedule(holder, SYSTEM.monotonic() + HELD_SECONDS, HELD_SECONDS)
 
     def close(self) -> None:
-        """End the threads as soon as nothing is held. What a body that outlives its agent hands in
-        later is sent all the same."""
+        """Wait for what is held, not for long, and end the threads. What a body that outlives its
+        agent hands in later is sent all the same."""
         with self._guard:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._watched, _CLOSING_SECONDS)
         for item in self._sending.close():
             self._hand_over(*item)
 
@@ -82,7 +84,7 @@ class Sender:
             self._keeps_time = True
             beside("rebuno-outbox", self._loop)
         elif self._due[0] is entry:  # Otherwise it wakes in time by itself.
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _loop(self) -> None:
         while (next_one := self._next()) is not None:
@@ -106,7 +108,7 @@ class Sender:
                 heapq.heappop(self._due)
                 since = holder.held_since
                 if since is None:
-                    self._watched.discard(holder)
+                    self._leave(holder)
                 elif since + HELD_SECONDS > now:  # What it was watched for went with a request.
                     self._schedule(holder, since + HELD_SECONDS, HELD_SECONDS)
                 else:
@@ -132,4 +134,9 @@ class Sender:
             if holder.held_since is not None and holder.lease.can_hold():
                 self._schedule(holder, SYSTEM.monotonic() + pause, pause)
             else:
-                self._watched.discard(holder)
+                self._leave(holder)
+
+    def _leave(self, holder: Holder) -> None:
+        self._watched.discard(holder)
+        if self._closed:
+            self._changed.notify_all()

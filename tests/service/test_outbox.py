@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,42 @@ def test_an_outcome_that_is_refused_for_good_ends_the_attempt(service: Service) 
     assert bodies == [1]
     assert second == [], "nothing followed an outcome that is not recorded"
     assert agent.join(20)
+
+
+def test_what_other_bodies_did_is_recorded_though_the_attempt_is_given_up(
+    service: Service,
+) -> None:
+    """One thread's outcome is refused for good while the other's body runs; that one is not done
+    again."""
+    bodies: Counter[str] = Counter()
+    refused_for_good = threading.Event()
+
+    def slow() -> str:
+        bodies["slow"] += 1
+        assert refused_for_good.wait(20)
+        return "slow"
+
+    def refused_one() -> str:
+        bodies["refused"] += 1
+        return "cannot be stored"
+
+    def first() -> None:
+        with suppress(rebuno.ToolError):
+            rebuno.step("refused", refused_one)
+
+    def handler() -> str:
+        with rebuno.ThreadPoolExecutor(2) as pool:
+            slow_one = pool.submit(rebuno.step, "slow", slow)
+            wait_until(lambda: bodies["slow"], "the slow body")
+            pool.submit(first).result()
+            return str(slow_one.result())
+
+    envelope = b'{"code": "internal_error", "message": "no"}'
+    service.wire.refuse("complete", 500, envelope, times=3)
+    service.wire.after("fail", refused_for_good.set)
+    service.agent(handler)
+    assert service.run() == "slow"
+    assert bodies == {"slow": 1, "refused": 1}
 
 
 @pytest.mark.parametrize("way", ["batch", "complete"])
