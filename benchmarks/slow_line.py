@@ -10,13 +10,27 @@ import socket
 import sys
 import threading
 import time
+from queue import SimpleQueue
 
 
 def pass_on(source: socket.socket, sink: socket.socket, seconds: float) -> None:
-    while data := source.recv(65536):
-        time.sleep(seconds)
-        sink.sendall(data)
-    sink.shutdown(socket.SHUT_WR)
+    """Each piece leaves ``seconds`` after it came, however many are on their way."""
+    under_way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+
+    def deliver() -> None:
+        while True:
+            came, data = under_way.get()
+            time.sleep(max(0.0, came + seconds - time.monotonic()))
+            if not data:
+                sink.shutdown(socket.SHUT_WR)
+                return
+            sink.sendall(data)
+
+    threading.Thread(target=deliver, daemon=True).start()
+    data = b"..."
+    while data:
+        data = source.recv(65536)
+        under_way.put((time.monotonic(), data))
 
 
 def main() -> None:
