@@ -66,6 +66,8 @@ class Sender:
             if holder not in self._watched:
                 self._watched.add(holder)
                 self._schedule(holder, SYSTEM.monotonic() + HELD_SECONDS, HELD_SECONDS)
+            elif not self._keeps_time:
+                self._start()
 
     def close(self) -> None:
         """Wait for what is held, not for long, and end the threads. What a body that outlives its
@@ -81,14 +83,25 @@ class Sender:
         entry = (due, next(self._order), holder, pause)
         heapq.heappush(self._due, entry)
         if not self._keeps_time:
-            self._keeps_time = True
-            beside("rebuno-outbox", self._loop)
+            self._start()
         elif self._due[0] is entry:  # Otherwise it wakes in time by itself.
             self._changed.notify_all()
 
+    def _start(self) -> None:
+        try:
+            beside("rebuno-outbox", self._loop)
+            self._keeps_time = True
+        except RuntimeError as error:  # The next request takes along what is held.
+            _log.warning("outcomes wait for the next request: %s", error)
+
     def _loop(self) -> None:
         while (next_one := self._next()) is not None:
-            self._hand_over(*next_one)
+            holder, pause = next_one
+            try:
+                self._hand_over(holder, pause)
+            except RuntimeError:  # No thread can be had now.
+                with self._guard:
+                    self._schedule(holder, SYSTEM.monotonic() + _FIRST_PAUSE, pause)
 
     def _next(self) -> tuple[Holder, float] | None:
         """Wait for the next holder that is due; ``None`` when there is nothing to wait for."""
