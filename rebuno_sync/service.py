@@ -15,7 +15,7 @@ from .errors import NetworkError, NotFoundError, RebunoError, UnauthorizedError
 from .heartbeat import RENEWER, Lease
 from .kernel_client import KernelClient
 from .outbox import Outbox
-from .ports import AgentKernel, HostingKernel
+from .ports import HostingKernel
 from .sender import Sender
 from .types import LeaseKey
 from .webhook import Delivery, Webhook, WebhookAnswer
@@ -61,6 +61,7 @@ class RemoteService:
         self._binding = binding
         self._client = client
         self._sender = Sender()
+        self._outboxes: dict[LeaseKey, Outbox] = {}
         self._publication = Publication(client, metadata)
         self._webhook = Webhook(
             (secret,),
@@ -84,10 +85,11 @@ class RemoteService:
         # Beats of one kernel travel together, so it is the client that sends them.
         RENEWER.keep(lease, self._client)
         self._publication.begin()
-        kernel: AgentKernel = self._client
-        if self._client.batches:
-            kernel = Outbox(self._client, lease, self._sender)
-        outcome = dispatch(self._binding, kernel, lease, secured=secured)
+        outbox = self._outboxes[lease.key] = Outbox(self._client, lease, self._sender)
+        try:
+            outcome = dispatch(self._binding, outbox, lease, secured=secured)
+        finally:
+            self._outboxes.pop(lease.key, None)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
         return outcome
 
@@ -95,8 +97,13 @@ class RemoteService:
         return self._webhook.join(seconds)
 
     def close(self, grace: float) -> None:
-        close_webhook(self._webhook, self._client, grace)
+        close_webhook(self._webhook, self._give_back, grace)
+        self._sender.close()
         self._client.close()
+
+    def _give_back(self, lease: LeaseKey) -> None:
+        """Release a lease, after what its attempt still holds: nothing is taken later."""
+        self._outboxes.get(lease, self._client).release(lease)
 
 
 class LocalService:
@@ -145,12 +152,12 @@ class LocalService:
 
     def close(self, grace: float) -> None:
         self._kernel.unhost(self._agent_id)
-        close_webhook(self._webhook, self._kernel.agent, grace)
+        close_webhook(self._webhook, self._kernel.agent.release, grace)
 
 
-def close_webhook(webhook: Webhook, kernel: AgentKernel, grace: float) -> None:
+def close_webhook(webhook: Webhook, release: Callable[[LeaseKey], None], grace: float) -> None:
     """Accept nothing more, let handlers finish, end the others and give their leases back."""
-    _give_back(kernel, webhook.stop())
+    _give_back(release, webhook.stop())
     webhook.join(grace)
     left = webhook.deliveries
     for delivery in left:
@@ -159,19 +166,19 @@ def close_webhook(webhook: Webhook, kernel: AgentKernel, grace: float) -> None:
     if left and not webhook.join(_UNWINDING_SECONDS):
         for delivery in webhook.deliveries:
             _tell_where(delivery)
-    _give_back(kernel, left)
+    _give_back(release, left)
 
 
-def _give_back(kernel: AgentKernel, deliveries: list[Delivery]) -> None:
+def _give_back(release: Callable[[LeaseKey], None], deliveries: list[Delivery]) -> None:
     """Release the leases, several at once; those that were lost or have ended are gone."""
 
-    def release(lease: LeaseKey, _: Slot) -> None:
+    def give_back(lease: LeaseKey, _: Slot) -> None:
         try:
-            kernel.release(lease)
+            release(lease)
         except RebunoError as error:
             _log.info("execution %s: lease not given back: %s", lease.execution_id, error)
 
-    releasing = Workers("rebuno-release", release, size=8, longest_queue=len(deliveries))
+    releasing = Workers("rebuno-release", give_back, size=8, longest_queue=len(deliveries))
     for delivery in deliveries:
         releasing.offer(delivery.lease.key)
     releasing.join(_RELEASING_SECONDS)

@@ -35,7 +35,7 @@ LAYERS = {
         *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
     ],
     "edges": [
-        *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
+        *("transport", "delivery", "kernel_client", "client", "sender", "held", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
@@ -53,7 +53,7 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"workers", "heartbeat", "sender", "serving", "pool"}
+STARTS_THREADS = {"workers", "heartbeat", "serving", "pool"}
 STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
 SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}

@@ -36,7 +36,11 @@ class Store:
         self._users = 0
         self.on_work_queued: list[Callable[[], None]] = []
         """Called when this process has made something due."""
-        self._reanchor(clock)
+        try:
+            self._reanchor(clock)
+        except BaseException:
+            self._commits.close()
+            raise
 
     def _reanchor(self, clock: Clock) -> None:
         def work(db: sqlite3.Connection) -> None:
@@ -108,6 +112,7 @@ class Store:
                 # On a full disk others find out by the lock that we are gone.
                 with suppress(StorageError):
                     self.owner.leave(lambda work: self.write(work, durable=False))
+                self._commits.close()
             finally:
                 self.database.close()
 
