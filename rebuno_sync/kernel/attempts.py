@@ -32,6 +32,8 @@ class Attempt:
     def __init__(
         self, recorded: int, holder: threading.Thread | None, deadline_due: float | None
     ) -> None:
+        self.on_over: Callable[[], None] | None = None
+        """Tells its handler that the lease is lost."""
         self._holder = holder
         self._deadline_due = deadline_due
         self._guard = threading.Lock()
@@ -154,6 +156,11 @@ class Attempts:
 
     def end(self, lease: LeaseKey) -> None:
         self._attempts.pop(lease, None)
+
+    def watched(self) -> list[tuple[LeaseKey, Callable[[], None]]]:
+        """The leases whose handlers want to be told, each with how."""
+        attempts = list(self._attempts.items())
+        return [(lease, attempt.on_over) for lease, attempt in attempts if attempt.on_over]
 
     def __bool__(self) -> bool:
         return bool(self._attempts)

@@ -446,6 +446,7 @@ def test_an_agent_that_is_closed_gets_nothing_more(kernel: Kernel, inbox: Inbox)
         kernel.unhost(AGENT)
         return False
 
+    kernel.unhost(AGENT)
     kernel.dispatcher().host(AGENT, closing)
     kernel.dispatcher().dispatch_once()
     assert kernel.dispatcher().join(20.0)
