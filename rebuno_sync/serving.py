@@ -20,6 +20,7 @@ __all__ = ["Server", "Stop", "stopped_by_signals"]
 
 _log = logging.getLogger(__name__)
 
+_LARGEST_PORT = 65535
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _MISSING = (
     "serving needs waitress, which comes with an extra: pip install 'rebuno-sync[serve]'."
@@ -44,6 +45,8 @@ class Server:
         self._loop_once: Callable[..., None] = wasyncore.loop
         self._close_all: Callable[..., None] = wasyncore.close_all
         self._map: dict[int, Any] = {}
+        if not 0 <= port <= _LARGEST_PORT:  # The system would take another one, silently.
+            raise _cannot_listen(host, port, ValueError(f"ports are 0 to {_LARGEST_PORT}"))
         threads_: Any = ThreadedTaskDispatcher()
         threads_.set_thread_count(threads)
         try:

@@ -256,8 +256,10 @@ def test_a_server_that_is_not_installed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--listen", "here"], ["--listen", ":99999"], ["--lease-timeout", "0"], ["--deadline", "x"]]
-    + [["--lease-timeout", "1e308"], ["--lease-timeout", "nan"], ["--deadline", "2e9"]],
+    [
+        *(["--listen", "here"], ["--listen", ":99999"], ["--deadline", "x"], ["--deadline", "2e9"]),
+        *(["--lease-timeout", "0"], ["--lease-timeout", "nan"], ["--lease-timeout", "1e308"]),
+    ],
 )
 def test_bad_usage(tmp_path: Path, options: list[str]) -> None:
     assert options[0] in _fails(tmp_path, "--db", "k.db", *options)

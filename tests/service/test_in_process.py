@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.attempts import background
@@ -13,7 +15,7 @@ from support.children import ChildScript
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
-from rebuno_sync import ExecutionCancelled, RebunoError, StorageError
+from rebuno_sync import ExecutionCancelled, RebunoError, StorageError, ValidationError
 from rebuno_sync.kernel import Kernel
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -130,6 +132,28 @@ def test_an_agent_is_closed_by_its_with_block(kernel: Kernel) -> None:
         assert kernel.wait(kernel.create("here").id, timeout=20).output == "done"
     late = kernel.create("here")
     assert kernel.claim(late.id) is not None, "a closed agent has not taken it"
+
+
+# -- what a kernel accepts
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e9 + 1])
+@pytest.mark.parametrize("name", ["lease_timeout", "deadline"])
+def test_a_time_that_makes_no_sense_is_refused(path: Path, name: str, seconds: float) -> None:
+    """By its name, before there is a file."""
+    options: dict[str, Any] = {name: seconds}
+    with pytest.raises(ValueError, match=f"{name} must be positive and at most 1000000000 seconds"):
+        Kernel(path, **options)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 2e9])
+def test_a_lease_that_no_agent_takes_is_not_registered(kernel: Kernel, seconds: float) -> None:
+    with pytest.raises(ValidationError, match="lease_timeout_seconds must be 10 to 1000000000 sec"):
+        kernel.register_agent("here", lease_timeout_seconds=seconds)
+    with pytest.raises(ValidationError, match="webhook_url must be an http:// or https:// address"):
+        kernel.register_agent("here", webhook_url="localhost:5000")
+    assert kernel.agents() == []
 
 
 # -- one handler, one agent
@@ -316,9 +340,7 @@ def test_a_signal_in_another_thread_wakes_a_handler_that_waits(kernel: Kernel) -
 
 def quiet(work: Callable[[], object]) -> Callable[[], None]:
     def call() -> None:
-        try:
+        with suppress(rebuno.Signal, RebunoError):
             work()
-        except (rebuno.Signal, RebunoError):
-            pass
 
     return call
