@@ -135,10 +135,8 @@ class LocalService:
 
     def _receive(self, key: LeaseKey, seconds: float) -> bool:
         lease = Lease(key, seconds, measured_on=self._kernel.monotonic)
-        taken = self._webhook.accept(lease).status < 300
-        if taken:
-            self._kernel.watch_lease(key, lambda: RENEWER.hurry(lease))
-        return taken
+        self._kernel.watch_lease(key, lambda: RENEWER.hurry(lease))
+        return self._webhook.accept(lease).status < 300
 
     def dispatch(self, lease: Lease) -> Outcome:
         return self._run(lease, lambda: None)

@@ -39,8 +39,8 @@ class Watch:
         self._kept_new = False
 
     def keep(self, lease: LeaseKey, over: Callable[[], None]) -> None:
-        """Call ``over`` when ``lease``, which this process holds, is found to be over; until the
-        attempt ends by itself."""
+        """Call ``over`` once when ``lease``, which this process holds, is found to be over, unless
+        its attempt ends by itself before."""
         attempt = self._attempts.get(lease)
         if attempt is None:
             over()
@@ -55,9 +55,9 @@ class Watch:
 
     def ended(self, execution_id: str) -> None:
         """This process has ended that execution."""
-        for lease, over in self._attempts.watched():
+        for lease, attempt in self._attempts.watched():
             if lease.execution_id == execution_id:
-                over()
+                attempt.tell_over()
 
     def _loop(self) -> None:
         seen, idle = -1, 0
@@ -72,6 +72,7 @@ class Watch:
                     self.look_once()
             except RebunoError as error:
                 _log.debug("the leases were not looked at: %s", error)
+                seen = -1
 
     def _leave(self) -> bool:
         with self._guard:
@@ -84,9 +85,9 @@ class Watch:
         """Tell of every watched lease that is over."""
         watched = self._attempts.watched()
         with self._database.reading() as db:
-            over = [tell for lease, tell in watched if not queue.is_held(db, lease)]
-        for tell in over:
-            tell()
+            over = [attempt for lease, attempt in watched if not queue.is_held(db, lease)]
+        for attempt in over:
+            attempt.tell_over()
 
     def close(self) -> None:
         """Look no more."""
