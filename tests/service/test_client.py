@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -395,8 +396,8 @@ def test_a_kernel_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch) ->
         client.create("a")
     assert caught.value.repeatable
     assert str(caught.value) == (
-        f"cannot connect to {url} for POST /v0/executions: [Errno 111] Connection refused. Is a"
-        " kernel running there (rebuno-sync kernel)? Another address: base_url or REBUNO_URL"
+        f"cannot connect to {url} for POST /v0/executions: [Errno {errno.ECONNREFUSED}] Connection"
+        " refused. Is a kernel running there (rebuno-sync kernel)? Another address: base_url or REBUNO_URL"
     )
 
 
