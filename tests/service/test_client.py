@@ -397,7 +397,8 @@ def test_a_kernel_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert caught.value.repeatable
     assert str(caught.value) == (
         f"cannot connect to {url} for POST /v0/executions: [Errno {errno.ECONNREFUSED}] Connection"
-        " refused. Is a kernel running there (rebuno-sync kernel)? Another address: base_url or REBUNO_URL"
+        " refused. Is a kernel running there (rebuno-sync kernel)? Another address: base_url or"
+        " REBUNO_URL"
     )
 
 
