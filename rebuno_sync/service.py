@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 _UNWINDING_SECONDS = 0.3
 """How long closing waits for handlers that see their cancel flag."""
 _RELEASING_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 10.0
+"""Between the tries to reach a kernel that is away."""
 
 
 class Service(Protocol):
@@ -97,6 +99,7 @@ class RemoteService:
         return self._webhook.join(seconds)
 
     def close(self, grace: float) -> None:
+        self._publication.close()
         close_webhook(self._webhook, self._give_back, grace)
         self._sender.close()
         self._client.close()
@@ -139,6 +142,7 @@ class LocalService:
 
     def _receive(self, key: LeaseKey, seconds: float) -> bool:
         lease = Lease(key, seconds, measured_on=self._kernel.monotonic)
+        self._kernel.watch_lease(key, lambda: RENEWER.hurry(lease))
         return self._webhook.accept(lease).status < 300
 
     def dispatch(self, lease: Lease) -> Outcome:
@@ -204,6 +208,7 @@ class Publication:
         self._metadata = metadata
         self._guard = threading.Lock()
         self._begun = False
+        self._over = threading.Event()
 
     def begin(self) -> None:
         """Publish it now, in a thread of its own, unless that was begun before."""
@@ -212,13 +217,27 @@ class Publication:
         if not begun:
             beside("rebuno-metadata", self._publish)
 
+    def close(self) -> None:
+        """Try no more."""
+        self._over.set()
+
     def _publish(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._over.is_set() and self._publish_once():
+            self._over.wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _publish_once(self) -> bool:
+        """Whether the kernel is away, so that it is worth another try without a delivery."""
         try:
             self._client.put_metadata(self._metadata)
         except (NetworkError, UnauthorizedError, NotFoundError) as error:
             # Not there yet, or the agent is started first and registered then.
+            if isinstance(error, NetworkError) and error.repeatable:
+                return True
             _log.info("the agent's description was not published yet: %s", error)
             with self._guard:
                 self._begun = False  # With the next delivery, again.
         except Exception as error:
             _log.info("the agent's description was not published: %s", error)
+        return False

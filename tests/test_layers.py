@@ -54,7 +54,13 @@ BELOW = {
 
 READS_TIME = {"clock"}
 STARTS_THREADS = {"workers", "heartbeat", "serving", "pool"}
-STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
+STARTS_THREADS |= {
+    "kernel.store.commits",
+    "kernel.store.watch",
+    "kernel.dispatcher",
+    "kernel.crew",
+    "cli.provider",
+}
 SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
