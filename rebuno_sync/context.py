@@ -14,7 +14,6 @@ from .errors import (
     Blocked,
     Interrupted,
     LeaseSuperseded,
-    NoActiveExecution,
     PolicyError,
     RateLimited,
     RebunoError,
@@ -22,7 +21,7 @@ from .errors import (
     Terminated,
 )
 from .failures import encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, Results, outside, refused
+from .frames import LEAVES_THE_STEP, Frame, Results, forked, late, outside, refused
 from .heartbeat import Lease
 from .outcomes import Ran, live, replayed
 from .ports import AgentKernel
@@ -66,6 +65,8 @@ class ExecutionContext:
         self._guard = threading.Lock()
         self._bodies = Bodies()
         self._signal: Signal | None = None
+        self._stopped = threading.Event()
+        self._waits = False
         self._elsewhere = False
         self._met: set[str] = set()
         self._recorded: set[str] | None = None
@@ -107,8 +108,11 @@ class ExecutionContext:
     def wait(self, seconds: float) -> None:
         """Sleep that many seconds; raises the pending signal as soon as this attempt is over."""
         self.check()
+        if not self._waits:
+            self._waits = True
+            self._lease.on_end(self._stopped.set)
         with self._lease.moves.resting():
-            self._lease.wait(seconds)
+            self._stopped.wait(seconds)
         self.check()
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
@@ -211,7 +215,7 @@ class ExecutionContext:
 
         def once(results: Results | None = None) -> Ran:
             if outer is not None and outer.out_of_time:  # Since the submit, or in back-off.
-                raise self._late()
+                raise late(self.id)
             if not self._lease.holds():
                 self._stop(LeaseSuperseded("the lease ran out before the body started"))
             ran = self._call(run, codec, Frame(self, outer, step_id, results), bounds.timeout)
@@ -276,6 +280,7 @@ class ExecutionContext:
         """This attempt is over, whatever the code around does with the signal."""
         with self._guard:
             self._signal = self._signal or signal
+        self._stopped.set()
         frame = _frame.get()
         if frame is not None and frame.context is self:
             frame.mark(signal)
@@ -297,6 +302,7 @@ class ExecutionContext:
         """No further effect may start: the host gives this attempt up."""
         with self._guard:
             self._signal = self._signal or Interrupted(reason)
+        self._stopped.set()
 
     # -- bodies and threads
 
@@ -308,12 +314,7 @@ class ExecutionContext:
     def stay_home(self) -> None:
         """Raise ``NoActiveExecution`` in a forked child: the execution is its parent's."""
         if self._elsewhere:
-            raise NoActiveExecution(
-                f"this process was forked while execution {self.id} ran in its parent; only the"
-                " parent may perform its effects and record what came of them. Return values to"
-                " the parent and end the child with os._exit(), or start an execution of the"
-                " child's own with run()."
-            )
+            raise forked(self.id)
 
     def _current_frame(self) -> Frame[ExecutionContext] | None:
         self.stay_home()
@@ -321,15 +322,8 @@ class ExecutionContext:
         if frame is None or frame.context is not self:
             return None
         if frame.ended or frame.out_of_time:
-            raise self._late()
+            raise late(self.id)
         return frame
-
-    def _late(self) -> NoActiveExecution:
-        return NoActiveExecution(
-            "an effect was called after the body or handler that it belongs to had ended"
-            f" (execution {self.id}), or timed out: a thread outlived it. Wait for it before"
-            " returning."
-        )
 
     def _note(self, decision: StepDecision) -> None:
         if decision.decision == DecisionKind.PROCEED and not self._started_new:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
 from .types import DecisionKind, Proposal, StepDecision
 
-__all__ = ["LEAVES_THE_STEP", "Frame", "Results", "outside", "refused"]
+__all__ = ["LEAVES_THE_STEP", "Frame", "Results", "forked", "late", "outside", "refused"]
 
 
 C = TypeVar("C")
@@ -145,3 +145,22 @@ def outside(what: str, *, others_live: bool) -> NoActiveExecution:
             " rebuno_sync.carry(fn), or use rebuno_sync.ThreadPoolExecutor."
         )
     return NoActiveExecution(message)
+
+
+def late(execution_id: str) -> NoActiveExecution:
+    """The error of an effect that is called when nothing may start any more."""
+    return NoActiveExecution(
+        "an effect was called after the body or handler that it belongs to had ended"
+        f" (execution {execution_id}), or timed out: a thread outlived it. Wait for it before"
+        " returning."
+    )
+
+
+def forked(execution_id: str) -> NoActiveExecution:
+    """The error of an effect that is called in a child of the process that runs the execution."""
+    return NoActiveExecution(
+        f"this process was forked while execution {execution_id} ran in its parent; only the"
+        " parent may perform its effects and record what came of them. Return values to the"
+        " parent and end the child with os._exit(), or start an execution of the child's own with"
+        " run()."
+    )

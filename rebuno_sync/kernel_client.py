@@ -21,6 +21,7 @@ __all__ = [
     "EXTENSIONS",
     "Answer",
     "KernelClient",
+    "NotOffered",
     "decision_of",
     "outcome_body",
     "submit_body",
@@ -39,6 +40,10 @@ class Answer(NamedTuple):
 
     status: int
     body: Any
+
+
+class NotOffered(NetworkError):
+    """The kernel does not have an extension, or no longer: nothing was done."""
 
 
 class KernelClient:
@@ -229,7 +234,7 @@ class KernelClient:
         except APIError as error:
             if error.code == APIError.code and error.status_code in (404, 405):
                 self._extensions -= {name}
-                raise NetworkError(f"the kernel has no {name!r}", repeatable=True) from error
+                raise NotOffered(f"the kernel has no {name!r}", repeatable=True) from error
             raise
 
     def _exchange(

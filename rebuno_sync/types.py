@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 __all__ = [
+    "LARGEST_BATCH",
     "Agent",
     "DecisionKind",
     "DispatchStatus",
@@ -32,6 +33,10 @@ __all__ = [
     "StepStatus",
     "check_idempotency",
 ]
+
+
+LARGEST_BATCH = 100
+"""Operations in one request of the extension ``batch``: a kernel refuses more."""
 
 
 class ExecutionStatus(StrEnum):

@@ -115,6 +115,11 @@ class Dispatcher:
     def host(self, agent_id: str, receive: Receive) -> None:
         """Give the attempts of an agent to ``receive``, whatever its webhook is."""
         with self._guard:
+            if self._hosted.get(agent_id, receive) != receive:
+                raise ValueError(
+                    f"agent {agent_id!r} is hosted on this Kernel already, by another Agent of this"
+                    " process; close that one first, or give this one an id of its own"
+                )
             self._hosted = {**self._hosted, agent_id: receive}
         self.wake()
 
@@ -311,7 +316,9 @@ class Dispatcher:
         random = self._clock.random()
         self.store.attempts.end(due.lease)
         self.store.write(
-            lambda db: dispatches.undelivered(db, due.lease, counts=counts, random=random, now=now),
+            lambda db: dispatches.undelivered(
+                db, due.lease, refused.reason, counts=counts, random=random, now=now
+            ),
             durable=False,
         )
 

@@ -29,6 +29,8 @@ __all__ = [
 
 DISPATCH_EXHAUSTED = "dispatch_exhausted"
 
+_LONGEST_REASON = 1000
+
 
 class Claimer(NamedTuple):
     """Who asks for a lease: a process, and the thread of it that will run the handler, if known."""
@@ -124,17 +126,17 @@ def delivered(db: Connection, lease: LeaseKey, now: Moment) -> None:
 
 
 def undelivered(
-    db: Connection, lease: LeaseKey, *, counts: bool, random: float, now: Moment
+    db: Connection, lease: LeaseKey, reason: str, *, counts: bool, random: float, now: Moment
 ) -> None:
     """The attempt could not be delivered: it is tried again after the back-off, or was the last.
 
-    ``counts``: whether its strike stands (design, Dispatches).
+    ``reason``: why, for people. ``counts``: whether its strike stands (design, Dispatches).
     """
     at = fence.standing(db, lease, now)
     if at.status.terminal or not fence.holds(at, lease, renewing=True):
         return
     assert at.dispatch is not None
-    _tell(db, at, "dispatch.failed", lease, now)
+    _tell(db, at, "dispatch.failed", lease, now, reason=reason[:_LONGEST_REASON])
     strikes = at.strikes if counts else max(at.strikes - 1, 0)
     dispatch = tables.open_dispatch(db, at.execution)
     assert dispatch is not None
@@ -145,8 +147,10 @@ def undelivered(
     queue.undelivered(db, at.dispatch, strikes, *now.in_seconds(seconds))
 
 
-def _tell(db: Connection, at: Standing, kind: str, lease: LeaseKey, now: Moment) -> None:
-    detail = json.dumps({"dispatch_id": lease.dispatch_id, "attempt": lease.attempt})
+def _tell(
+    db: Connection, at: Standing, kind: str, lease: LeaseKey, now: Moment, **more: str
+) -> None:
+    detail = json.dumps({"dispatch_id": lease.dispatch_id, "attempt": lease.attempt, **more})
     tables.append_events(db, at.execution, at.last_seq, [(kind, None, detail)], now.wall)
 
 

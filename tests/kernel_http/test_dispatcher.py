@@ -229,10 +229,10 @@ def test_a_late_failure_harms_nobody(kernel: Kernel, inbox: Inbox) -> None:
     assert kernel.events(execution.id)[-1].type == "execution.cancelled"
 
 
-def test_an_address_that_is_none(twice: Kernel, clock: ManualClock) -> None:
+def test_an_address_that_nothing_can_be_sent_to(twice: Kernel, clock: ManualClock) -> None:
     """Its deliveries fail like others; those of other agents go on."""
     receiver_url = "http://agent/webhook"
-    twice.register_agent("odd", webhook_url="nowhere at all", secret=SECRET)
+    twice.register_agent("odd", webhook_url="http://agent/no where", secret=SECRET)
     odd, fine = twice.create("odd"), twice.create(AGENT)
     deliver = HttpDeliver()
 
@@ -446,6 +446,7 @@ def test_an_agent_that_is_closed_gets_nothing_more(kernel: Kernel, inbox: Inbox)
         kernel.unhost(AGENT)
         return False
 
+    kernel.unhost(AGENT)
     kernel.dispatcher().host(AGENT, closing)
     kernel.dispatcher().dispatch_once()
     assert kernel.dispatcher().join(20.0)

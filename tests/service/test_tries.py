@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from support.services import SECRET, Service
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
+from rebuno_sync.kernel import Kernel
 from rebuno_sync.retrying import RetryPolicy
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -109,7 +112,27 @@ def test_a_kernel_that_turns_out_not_to_keep_tries_is_told_nothing(service: Serv
     assert service.wire.count("attempt") == 1
 
 
-def test_c7c_cancelling_ends_a_back_off_at_once(service: Service) -> None:
+@contextmanager
+def in_process(folder: Path, handler: Callable[[], Any]) -> Iterator[Kernel]:
+    """A kernel and an agent without a wire between them."""
+    with Kernel(folder / "local.db") as kernel:
+        agent = rebuno.Agent("served", kernel=kernel, grace=0)
+        agent.bind(handler)
+        try:
+            yield kernel
+        finally:
+            agent.close()
+
+
+@contextmanager
+def over_http(folder: Path, handler: Callable[[], Any]) -> Iterator[rebuno.Client]:
+    with Service(folder) as service:
+        service.agent(handler)
+        yield service.client
+
+
+@pytest.mark.parametrize("deployed", [over_http, in_process])
+def test_c7c_cancelling_ends_a_back_off_at_once(tmp_path: Path, deployed: Any) -> None:
     """The execution is cancelled and its handler has ended within a second."""
     ended: list[float] = []
 
@@ -122,16 +145,15 @@ def test_c7c_cancelling_ends_a_back_off_at_once(service: Service) -> None:
         finally:
             ended.append(time.monotonic())
 
-    operator = service.client
-    service.agent(handler)
-    execution = operator.create("served")
-    wait_until(lambda: failed_tries(operator, execution.id), "a failed try")
-    cancelled = time.monotonic()
-    operator.cancel(execution.id)
-    wait_until(lambda: ended, "the end of the handler")
-    assert ended[0] - cancelled < 1.0
-    [step] = operator.list_steps(execution.id)
-    assert (operator.get(execution.id).status, step.status) == ("cancelled", "cancelled")
+    with deployed(tmp_path, handler) as operator:
+        execution = operator.create("served")
+        wait_until(lambda: failed_tries(operator, execution.id), "a failed try")
+        cancelled = time.monotonic()
+        operator.cancel(execution.id)
+        wait_until(lambda: ended, "the end of the handler")
+        assert ended[0] - cancelled < 1.0
+        [step] = operator.list_steps(execution.id)
+        assert (operator.get(execution.id).status, step.status) == ("cancelled", "cancelled")
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from ...errors import APIError, api_error
-from ...types import ExecutionStatus, Idempotency, LeaseKey, Proposal
+from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal
 from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Try
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
@@ -146,9 +146,9 @@ def _fail(fields: Fields) -> End:
 def batch(call: Call) -> Response:
     execution_id = call.execution_id
     texts = elements_of(call.fields(_BATCH).raw("operations") or "[]")
+    if not 0 < len(texts) <= LARGEST_BATCH:
+        raise bad_request(f"operations must be 1 to {LARGEST_BATCH}, not {len(texts)}")
     operations = [_operation(members_of(text, _OPERATION)) for text in texts]
-    if not operations:
-        raise bad_request("operations must name at least one")
     answers = call.core.remote.perform(call.asked(execution_id), operations)
     return json_response(f'{{"results":{list_json(map(_result, answers))}}}')
 
