@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from .clock import SYSTEM
 from .heartbeat import Lease, Renewer
+from .kernel_client import extensions_in
 from .ports import AgentKernel
 from .signing import verify_body
 from .types import LeaseKey
@@ -110,12 +112,16 @@ class Webhook:
         if notice.event:
             self._look_after(notice.lease)
             return _ACCEPTED
+        named = headers.get("rebuno-extensions", "")
         with self._guard:
             known = self._knows(notice.lease)
         if not known:
             # The header is not signed: a delivery that was captured and sent again teaches nothing.
-            self._learn_extensions(headers.get("rebuno-extensions", ""))
-        return self.accept(Lease(notice.lease, notice.lease_seconds))
+            self._learn_extensions(named)
+        key = notice.lease
+        if "runner" in extensions_in(named):
+            key = key._replace(runner=str(SYSTEM.new_id()))
+        return self.accept(Lease(key, notice.lease_seconds))
 
     def accept(self, lease: Lease) -> WebhookAnswer:
         """Queue an attempt, unless it is here already."""
@@ -137,7 +143,7 @@ class Webhook:
         """Whether that attempt, or a later one of its dispatch, is here or was."""
         if not key.attempt:  # A kernel without attempts delivers the same again after a lease.
             here = self._here.get(key.execution_id, ())
-            return any(d.lease.key == key and not d.lease.over for d in here)
+            return any(d.lease.key.is_attempt(key) and not d.lease.over for d in here)
         waiting = (d.lease.key for d in self._here.get(key.execution_id, ()))
         known = [at.attempt for at in waiting if at.dispatch_id == key.dispatch_id]
         return max([*known, self._begun.get(key.dispatch_id, 0)]) >= key.attempt
@@ -177,7 +183,7 @@ class Webhook:
         """A notice proves nothing: ask the kernel whether the lease still holds."""
         with self._guard:
             here = self._here.get(key.execution_id, ())
-            leases = [delivery.lease for delivery in here if delivery.lease.key == key]
+            leases = [delivery.lease for delivery in here if delivery.lease.key.is_attempt(key)]
         for lease in leases:
             self._renewer.hurry(lease)
 
