@@ -84,9 +84,7 @@ class RemoteService:
         # Beats of one kernel travel together, so it is the client that sends them.
         RENEWER.keep(lease, self._client)
         self._publication.begin()
-        kernel: AgentKernel = self._client
-        if self._client.batches:
-            kernel = Outbox(self._client, lease, self._sender)
+        kernel = Outbox(self._client, lease, self._sender)
         outcome = dispatch(self._binding, kernel, lease, secured=secured)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
         return outcome

@@ -59,6 +59,8 @@ class Delivery:
     """One attempt that was delivered here: waiting, or run by a thread."""
 
     lease: Lease
+    extensions: str
+    """What the kernel named with it."""
     thread: threading.Thread | None = None
     """That runs it, once it was begun."""
 
@@ -112,20 +114,14 @@ class Webhook:
         if notice.event:
             self._look_after(notice.lease)
             return _ACCEPTED
-        named = headers.get("rebuno-extensions", "")
-        with self._guard:
-            known = self._knows(notice.lease)
-        if not known:
-            # The header is not signed: a delivery that was captured and sent again teaches nothing.
-            self._learn_extensions(named)
-        key = notice.lease
+        key, named = notice.lease, headers.get("rebuno-extensions", "")
         if "runner" in extensions_in(named):
             key = key._replace(runner=str(SYSTEM.new_id()))
-        return self.accept(Lease(key, notice.lease_seconds))
+        return self.accept(Lease(key, notice.lease_seconds), named)
 
-    def accept(self, lease: Lease) -> WebhookAnswer:
-        """Queue an attempt, unless it is here already."""
-        key, delivery = lease.key, Delivery(lease)
+    def accept(self, lease: Lease, extensions: str = "") -> WebhookAnswer:
+        """Queue an attempt, unless it is here already. ``extensions``: those of the kernel."""
+        key, delivery = lease.key, Delivery(lease, extensions)
         with self._guard:
             if self._closing:
                 return WebhookAnswer(503, "closing")
@@ -154,7 +150,7 @@ class Webhook:
         # A thread that was told to stop, and may not, keeps no slot from other work.
         lease.on_end(slot.surrender)
         try:
-            self._run(lease, lambda: self._supersede_others(delivery))
+            self._run(lease, lambda: self._secured(delivery))
         finally:
             self._forget(delivery)
 
@@ -167,8 +163,17 @@ class Webhook:
             if len(self._begun) > _MOST_REMEMBERED:
                 self._begun.popitem(last=False)
 
+    def _secured(self, delivery: Delivery) -> None:
+        """A heartbeat under its lease was accepted.
+
+        Only now is learned what the kernel named with it: the header is not signed, so one that was
+        captured and sent again without it must teach nothing.
+        """
+        self._learn_extensions(delivery.extensions)
+        self._supersede_others(delivery)
+
     def _supersede_others(self, winner: Delivery) -> None:
-        """A heartbeat under the new lease was accepted: whatever else runs here is stale."""
+        """Whatever else runs the execution here is stale."""
         with self._guard:
             here = self._here.get(winner.lease.key.execution_id, ())
             others = [delivery for delivery in here if delivery is not winner]

@@ -133,7 +133,7 @@ def test_a_delivery_is_answered_at_once_and_run_by_another_thread(
     """Its lease is renewed by the time it was given; what the kernel can do is learnt from it."""
     answer = receiver.send(body_of(key), **{"REBUNO-EXTENSIONS": "batch, leases"})
     assert answer == WebhookAnswer(200)
-    receiver.runs(key)
+    wait_until(lambda: receiver.secured == [key], "the run")
     assert receiver.extensions == ["batch, leases"]
     [delivery] = receiver.webhook.deliveries
     assert delivery.lease.seconds == 60
@@ -337,6 +337,18 @@ def test_a_delivery_with_a_runner_is_known_by_its_attempt(
     receiver.send(body_of(key, event="cancelled"))
     wait_until(lambda: port.count("renew") > beats, "a heartbeat at once")
     assert len(receiver.run) == 1
+
+
+def test_a_delivery_whose_heartbeat_is_refused_teaches_nothing(
+    receiver: Receiver, key: LeaseKey
+) -> None:
+    """What the kernel can do is in a header that is not signed: one that was captured, and sent
+    again without it, does not make the agent forget."""
+    receiver.send(body_of(key), **NAMES_RUNNER)
+    wait_until(lambda: len(receiver.secured) == 1, "the run")
+    receiver.deliver(key._replace(attempt=key.attempt + 1))
+    wait_until(lambda: len(receiver.ended_early) == 1, "the end of the refused one")
+    assert receiver.extensions == ["request-id, runner"]
 
 
 def test_an_older_attempt_is_ignored(
