@@ -84,8 +84,13 @@ class RemoteService:
         # Beats of one kernel travel together, so it is the client that sends them.
         RENEWER.keep(lease, self._client)
         self._publication.begin()
-        kernel = Outbox(self._client, lease, self._sender)
-        outcome = dispatch(self._binding, kernel, lease, secured=secured)
+        # First of all: it teaches what the kernel can do, from which an outbox is made.
+        if RENEWER.secure(lease, self._client):
+            secured()
+        kernel: AgentKernel = self._client
+        if self._client.batches:
+            kernel = Outbox(self._client, lease, self._sender)
+        outcome = dispatch(self._binding, kernel, lease)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
         return outcome
 
