@@ -23,12 +23,13 @@ __all__ = [
     "KernelClient",
     "NotOffered",
     "decision_of",
+    "extensions_in",
     "outcome_body",
     "submit_body",
 ]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice")
-"""The extensions of protocol.md 17 that this agent understands."""
+EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
+"""The extensions that this agent understands (protocol.md 17, and the service page)."""
 
 _UNAUTHORIZED = 401
 _LARGEST_BODY = 10 * 2**20
@@ -78,7 +79,7 @@ class KernelClient:
 
     def learn_extensions(self, named: str) -> None:
         """What the kernel named in a webhook's ``Rebuno-Extensions``: only that is used."""
-        self._extensions = frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+        self._extensions = extensions_in(named)
 
     @property
     def wants_request_ids(self) -> bool:
@@ -155,14 +156,7 @@ class KernelClient:
         return Renewal.ACCEPTED
 
     def _renew_together(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
-        listed = [
-            {
-                "execution_id": lease.execution_id,
-                "dispatch_id": lease.dispatch_id,
-                "dispatch_attempt": lease.attempt,
-            }
-            for lease in leases
-        ]
+        listed = [_listed(lease) for lease in leases]
         try:
             answer = self._post_extension("leases", "/v0/leases", json.dumps({"leases": listed}))
             gone = understood("renewals", lambda: set(answer["superseded"] or ()))
@@ -280,6 +274,8 @@ class KernelClient:
             headers.append(("Rebuno-Dispatch-Id", dispatch_id))
         if attempt:
             headers.append(("Rebuno-Dispatch-Attempt", attempt))
+        if lease and lease.runner:
+            headers.append(("Rebuno-Runner", lease.runner))
         if not request_form:
             headers.append(("Rebuno-Signature", sign_body(self._secret, body)))
             return headers
@@ -298,6 +294,20 @@ class KernelClient:
 
 
 _NAMED = ", ".join(EXTENSIONS)
+
+
+def extensions_in(named: str) -> frozenset[str]:
+    """Those in a header ``Rebuno-Extensions`` that this agent understands."""
+    return frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+
+
+def _listed(lease: LeaseKey) -> dict[str, str | int]:
+    fields: dict[str, str | int] = {
+        "execution_id": lease.execution_id,
+        "dispatch_id": lease.dispatch_id,
+        "dispatch_attempt": lease.attempt,
+    }
+    return {**fields, "runner": lease.runner} if lease.runner else fields
 
 
 def _is_not_found(error: APIError) -> bool:

@@ -90,11 +90,12 @@ class RemoteService:
         # Beats of one kernel travel together, so it is the client that sends them.
         RENEWER.keep(lease, self._client)
         self._publication.begin()
+        # First of all: it teaches what the kernel can do, which an outbox is made for.
+        if RENEWER.secure(lease, self._client):
+            secured()
         outbox = self._outboxes[lease.key] = Outbox(self._client, lease, self._sender)
         try:
-            outcome = dispatch(
-                self._binding, outbox, lease, secured=secured, stall_timeout=self._stall_timeout
-            )
+            outcome = dispatch(self._binding, outbox, lease, stall_timeout=self._stall_timeout)
         finally:
             self._outboxes.pop(lease.key, None)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)

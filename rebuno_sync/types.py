@@ -129,6 +129,13 @@ class LeaseKey(NamedTuple):
     execution_id: str
     dispatch_id: str
     attempt: int
+    runner: str = ""
+    """Who runs the attempt: a UUID that the process which took its webhook made for it. Empty where
+    nobody asks (``runner`` in the service page)."""
+
+    def is_attempt(self, other: LeaseKey) -> bool:
+        """Whether it is the same attempt, whoever runs it."""
+        return self[:3] == other[:3]
 
 
 class Proposal(NamedTuple):

@@ -111,7 +111,7 @@ def test_a_handler_that_hangs_is_given_up_after_the_stall_timeout(
     tmp_path: Any, freed: threading.Event
 ) -> None:
     """Its lease runs out, and another attempt completes the execution."""
-    with Service(tmp_path, lease_timeout=0.6) as service:
+    with Service(tmp_path, lease_timeout=1.0) as service:
         agent = service.agent(
             hanging_first(freed, lambda: freed.wait(60)), stall_timeout=0.5, workers=1
         )
@@ -126,8 +126,8 @@ def test_without_a_stall_timeout_a_handler_may_be_still_for_ever(
     tmp_path: Any, freed: threading.Event
 ) -> None:
     """It is renewed beyond its lease."""
-    with Service(tmp_path, lease_timeout=0.6) as service:
-        service.agent(hanging_first(freed, lambda: freed.wait(1.5)))
+    with Service(tmp_path, lease_timeout=1.5) as service:
+        service.agent(hanging_first(freed, lambda: freed.wait(3)))
         assert service.run() == "attempt 1"
 
 
@@ -136,12 +136,12 @@ def test_waiting_is_no_stall(tmp_path: Any, freed: threading.Event) -> None:
     move."""
 
     def waits() -> None:
-        rebuno.execution().wait(1.2)
-        for number in range(6):
-            rebuno.step("short", lambda: freed.wait(0.2), {} if number else None)
+        rebuno.execution().wait(2.5)
+        for _ in range(10):
+            rebuno.step("short", lambda: freed.wait(0.2))
 
-    with Service(tmp_path, lease_timeout=0.6) as service:
-        service.agent(hanging_first(freed, waits), stall_timeout=0.5)
+    with Service(tmp_path, lease_timeout=2.0) as service:
+        service.agent(hanging_first(freed, waits), stall_timeout=1.5)
         assert service.run() == "attempt 1"
 
 

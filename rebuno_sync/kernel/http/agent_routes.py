@@ -43,6 +43,7 @@ _STREAM = frozenset({"seq", "data"})
 _BATCH = frozenset({"operations"})
 _OPERATION = frozenset({"op", "step_id"}) | _SUBMIT | _COMPLETE_STEP | _FAIL_STEP | _COMPLETE
 _LEASES = frozenset({"leases"})
+_LEASE = frozenset({"execution_id", "dispatch_id", "dispatch_attempt"})
 _METADATA = frozenset({"description", "input_schema", "output_schema"})
 
 
@@ -185,19 +186,19 @@ def renew_many(call: Call) -> Response:
 
 
 def _lease(item: object) -> LeaseKey:
-    if isinstance(item, dict) and item.keys() == {
-        "execution_id",
-        "dispatch_id",
-        "dispatch_attempt",
-    }:
-        execution_id, dispatch_id = (
-            uuid_text(value) if isinstance(value := item[name], str) else None
-            for name in ("execution_id", "dispatch_id")
+    if isinstance(item, dict) and item.keys() - {"runner"} == _LEASE:
+        execution_id, dispatch_id, runner = (
+            uuid_text(value) if isinstance(value := item.get(name), str) else None
+            for name in ("execution_id", "dispatch_id", "runner")
         )
         attempt = item["dispatch_attempt"]
-        if execution_id and dispatch_id and type(attempt) is int and 0 < attempt < 2**31:
-            return LeaseKey(execution_id, dispatch_id, attempt)
-    raise bad_request("a lease is an execution_id, a dispatch_id and a positive dispatch_attempt")
+        counts = type(attempt) is int and 0 < attempt < 2**31
+        if execution_id and dispatch_id and counts and (runner or "runner" not in item):
+            return LeaseKey(execution_id, dispatch_id, attempt, runner or "")
+    raise bad_request(
+        "a lease is an execution_id, a dispatch_id, a positive dispatch_attempt and perhaps a"
+        " runner, which is a UUID"
+    )
 
 
 # -- besides executions
