@@ -158,9 +158,9 @@ def test_c7c_cancelling_ends_a_back_off_at_once(tmp_path: Path, deployed: Any) -
 
 @pytest.mark.slow
 def test_tries_and_the_rest_of_the_back_off_survive_a_kill(tmp_path: Path) -> None:
-    """A process is killed with SIGKILL in the middle of a back-off of 3 s: the next one waits for what is left of
-    it, and has the tries that are left. No doubt arises about an effect that must not happen
-    twice."""
+    """A process is killed with SIGKILL in the middle of a back-off of 3 s: the next one waits for
+    what is left of it, and has the tries that are left. No doubt arises about an effect that must
+    not happen twice."""
     log = EffectLog(tmp_path / "log")
     script = ChildScript(
         PROGRAMS / "retrying_agent.py", tmp_path, log=log.path, agent="child", secret=SECRET
