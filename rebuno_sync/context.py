@@ -248,7 +248,10 @@ class ExecutionContext:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
         try:
-            value = run() if timeout is None else within(timeout, run, self._bodies.one_more)
+            if timeout is None:
+                value = run()
+            else:
+                value = within(timeout, run, self._bodies.one_more, frame.step_id)
         except BaseException as error:
             self._stop_if_marked(frame)
             if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):

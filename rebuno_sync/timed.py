@@ -26,12 +26,16 @@ class TimedOut(StepTimeout):
 
 
 def within(
-    seconds: float, run: Callable[[], object], counted: Callable[[], AbstractContextManager[None]]
+    seconds: float,
+    run: Callable[[], object],
+    counted: Callable[[], AbstractContextManager[None]],
+    step_id: str,
 ) -> object:
     """What ``run`` returns or raises, in another thread that has the caller's whole context.
 
     Raises ``TimedOut`` when it is not over in ``seconds``; whatever it does then is nobody's.
     ``counted``: entered, for the rest of the body, when the caller is interrupted instead.
+    ``step_id``: whose body it is, for the log.
     """
     body = _Body(carry(run), counted)
     try:
@@ -43,7 +47,9 @@ def within(
     if over:
         return body.outcome()
     stack = stack_of(body.ident)
-    _log.warning("a body has not ended after %g s; it is on its own now:\n%s", seconds, stack)
+    _log.warning(
+        "step %s timed out after %g s, its body still running:\n%s", step_id, seconds, stack
+    )
     raise TimedOut(seconds, stack)
 
 

@@ -93,8 +93,10 @@ def test_c11_a_timeout_ends_whatever_blocks(
     assert sorted(step.status for step in steps) == ["failed"] * 4 + ["succeeded"]
 
 
-def test_a_timeout_is_recorded(kernel: Kernel, released: threading.Event) -> None:
-    """A replay raises the same, and the record tells where the body was."""
+def test_a_timeout_is_recorded(
+    kernel: Kernel, released: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A replay raises the same; the record and the log tell where the body was."""
 
     def blocks_here() -> None:
         released.wait(60)
@@ -111,6 +113,9 @@ def test_a_timeout_is_recorded(kernel: Kernel, released: threading.Event) -> Non
     step = only_step(kernel)
     assert (live.step_id, live.tool_id) == (step.step_id, "slow")
     assert step.error["message"] == "timed out after 0.05 s"
+    [told] = [it.getMessage() for it in caplog.records if "still running" in it.getMessage()]
+    assert step.step_id in told
+    assert "blocks_here" in told
 
 
 def test_a_timeout_in_a_nested_effect_is_its_own(kernel: Kernel, released: threading.Event) -> None:
