@@ -31,7 +31,7 @@ class RetryPolicy:
     """
 
     attempts: int = 3
-    first_wait: float = 1.0
+    first_wait: float = 0.5
     factor: float = 2.0
     longest_wait: float = 30.0
     jitter: float = 0.25

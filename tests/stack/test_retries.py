@@ -85,7 +85,7 @@ def test_a_number_of_retries_counts_the_tries_after_the_first(kernel: Kernel) ->
     assert body.tries == 2
     [told] = retrying_events(kernel)
     assert told["error"]["message"] == "not now"
-    assert 0.75 <= told["retry_in"] <= 1.0
+    assert 0.375 <= told["retry_in"] <= 0.5
 
 
 def test_only_named_exceptions_are_answered_with_another_try(kernel: Kernel) -> None:
