@@ -31,6 +31,7 @@ from .errors import (
 from .host import Agent
 from .local import run
 from .pool import ThreadPoolExecutor, carry
+from .refusals import raise_for_refusal
 
 __all__ = [
     "APIError",
@@ -61,6 +62,7 @@ __all__ = [
     "errors",
     "execution",
     "failure_reason",
+    "raise_for_refusal",
     "run",
     "step",
     "tool",

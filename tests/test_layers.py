@@ -27,6 +27,7 @@ LAYERS = {
         "signing",
         "codec",
         "failures",
+        "refusals",
         "binding",
         "replies",
         "endings",

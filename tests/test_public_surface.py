@@ -41,6 +41,7 @@ PUBLIC = [
     "errors",
     "execution",
     "failure_reason",
+    "raise_for_refusal",
     "run",
     "step",
     "tool",
