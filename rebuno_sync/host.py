@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from pydantic import BaseModel
@@ -29,6 +29,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 
 
+class SupportsClose(Protocol):
+    def close(self) -> object: ...
+
+
 class Agent:
     """Runs a handler for the executions that a kernel delivers by webhook.
 
@@ -40,7 +44,8 @@ class Agent:
     ``kernel``: a ``Kernel`` in this process instead of one at a URL; its executions come straight
     from it, and need no secret.
     ``workers``: handlers that run at once; more wait in a queue. ``grace``: seconds that handlers
-    have to finish when the agent closes.
+    have to finish when the agent closes. ``closes``: what its handlers use and nobody else, an
+    ``MCPClient`` say; it is closed after they have ended.
 
     The form of its signatures is found out; ``REBUNO_SIGNATURE`` (``v1`` or ``body``) pins it.
     Nothing starts, and nothing is connected, before a delivery or ``run``. After a fork the child
@@ -60,6 +65,7 @@ class Agent:
         kernel: HostingKernel | None = None,
         workers: int = 32,
         grace: float = 10.0,
+        closes: Iterable[SupportsClose] = (),
     ) -> None:
         if not agent_id:
             raise ValueError("agent_id must not be empty")
@@ -82,6 +88,7 @@ class Agent:
         self._output_schema = _schema_of(output_schema)
         self._workers = workers
         self._grace = grace
+        self._closes = list(closes)
         self._binding: Binding | None = None
         self._closed = False
         self._stops: set[Stop] = set()
@@ -200,8 +207,17 @@ class Agent:
                 self._closed = True
             if service is not None and not closed:
                 service.close(self._grace)
+            if not closed:
+                self._close_what_it_used()
         for stop in list(self._stops):
             stop.set()
+
+    def _close_what_it_used(self) -> None:
+        for used in self._closes:
+            try:
+                used.close()
+            except Exception:
+                _log.exception("agent %s: %r could not be closed", self.agent_id, used)
 
 
 class Entrance:

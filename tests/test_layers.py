@@ -34,6 +34,7 @@ LAYERS = {
     ],
     "execution stack": [
         *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
+        *("mcp", "logs"),
     ],
     "edges": [
         *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
@@ -56,7 +57,7 @@ BELOW = {
 READS_TIME = {"clock"}
 STARTS_THREADS = {"workers", "heartbeat", "sender", "serving", "pool"}
 STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
-SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
+SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "mcp", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = "pool"
