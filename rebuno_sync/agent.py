@@ -27,6 +27,7 @@ from .errors import (
     failure_reason,
 )
 from .heartbeat import RENEWER, Lease, Renewer
+from .logs import learn_what_is_recorded
 from .ports import AgentKernel
 from .refusals import raise_for_refusal
 from .strict import mended
@@ -131,6 +132,7 @@ class _Attempt:
             return self._fail(f"input_invalid: {error}", error)
         except Exception as error:  # a user's validator may raise anything
             return self._fail(_reason_of(error), error)
+        learn_what_is_recorded(self._context)
         error_: BaseException | None = None
         value: object = None
         try:

@@ -36,10 +36,9 @@ from .types import (
     StepKind,
 )
 
-__all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution"]
+__all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution", "here"]
 
 R = TypeVar("R")
-
 
 _frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_frame", default=None)
 _live: set[ExecutionContext] = set()
@@ -90,6 +89,11 @@ class ExecutionContext:
                 self._recorded = known
         with self._guard:
             return bool(self._recorded - self._met)
+
+    @property
+    def knows_recorded(self) -> bool:
+        """Whether ``replaying`` can be told without asking the kernel."""
+        return self._started_new or self._recorded is not None
 
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
@@ -368,6 +372,12 @@ def current(what: str) -> ExecutionContext:
             " rebuno_sync.carry(fn), or use rebuno_sync.ThreadPoolExecutor."
         )
     raise NoActiveExecution(message)
+
+
+def here() -> tuple[ExecutionContext, str] | None:
+    """The calling thread's execution and the step whose body it runs, if any; raises nothing."""
+    frame = _frame.get()
+    return None if frame is None else (frame.context, frame.step_id)
 
 
 def ancestors() -> list[ExecutionContext]:

@@ -37,9 +37,9 @@ class MCPClient:
     ``server``: the URL of a server that speaks streamable HTTP, or the command of one that speaks
     over its standard streams, a list of the program and its arguments. ``headers``: sent to a URL
     with every request. ``env``, ``cwd``: of the command; its environment has the variables in
-    ``env`` besides ``PATH``, ``HOME`` and the like. ``timeout``: seconds to wait for an answer,
-    ``None`` without a limit. ``connect_timeout``: seconds in which the server must be reached,
-    before the first request and after the connection broke.
+    ``env`` besides ``PATH``, ``HOME`` and the like. ``timeout``: seconds to wait for an answer
+    once the server is reached, ``None`` without a limit. ``connect_timeout``: seconds in which the
+    server must be reached, before the first request and after the connection broke.
 
     Nothing starts before the first request. After a fork the child connects anew. Close it with a
     ``with`` block, with ``close()``, or with its agent: ``Agent(..., closes=[client])``. Raises
@@ -145,7 +145,7 @@ class MCPClient:
         pause = _FIRST_PAUSE
         while True:
             try:
-                return self._await(what, self._connection.ask(request))
+                return self._await(what, self._connection.ask(request, self._timeout))
             except ConnectionLost as lost:
                 message = f"{what} at the MCP server {self._server}: {lost}"
                 if lost.sent and not repeat:
@@ -160,22 +160,16 @@ class MCPClient:
 
     def _await(self, what: str, answer: concurrent.futures.Future[T]) -> T:
         around = ancestors()
-        limit = None if self._timeout is None else SYSTEM.monotonic() + self._timeout
         try:
-            while True:
-                try:
-                    return answer.result(_LOOK_SECONDS)
-                except concurrent.futures.CancelledError:
-                    raise ConnectionLost("the client was closed", sent=True) from None
-                except TimeoutError:
-                    if answer.done():
-                        continue  # It is the answer that was a TimeoutError.
+            while not concurrent.futures.wait([answer], _LOOK_SECONDS).done:
                 if around:
                     around[0].check()
-                if limit is not None and SYSTEM.monotonic() > limit:
-                    raise TimeoutError(
-                        f"{what} at the MCP server {self._server}: no answer in {self._timeout} s"
-                    )
+            return answer.result()
+        except concurrent.futures.CancelledError:
+            raise ConnectionLost("the client was closed", sent=True) from None
+        except TimeoutError as error:
+            server = f"{what} at the MCP server {self._server}"
+            raise TimeoutError(f"{server}: no answer in {self._timeout} s") from error
         finally:
             answer.cancel()
 
@@ -197,7 +191,7 @@ class MCPClient:
         from mcp.client.streamable_http import streamable_http_client
 
         if isinstance(self._server, str):
-            timeout = httpx2.Timeout(self._connect_timeout, read=self._timeout)
+            timeout = httpx2.Timeout(self._connect_timeout, read=None)
             async with (
                 httpx2.AsyncClient(headers=self._headers, timeout=timeout) as http,
                 mcp.Client(streamable_http_client(self._server, http_client=http)) as session,

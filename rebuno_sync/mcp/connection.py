@@ -54,9 +54,14 @@ class Connection(Generic[S]):
         self._closed = False
         self._session: _Session[S] | None = None
 
-    def ask(self, request: Callable[[S], Awaitable[T]]) -> concurrent.futures.Future[T]:
-        """Make a request in the loop's thread. Its future raises ``ConnectionLost`` when the
-        session broke or could not be opened; cancelling it gives the request up."""
+    def ask(
+        self, request: Callable[[S], Awaitable[T]], seconds: float | None
+    ) -> concurrent.futures.Future[T]:
+        """Make a request in the loop's thread, and give it that long once the session is open.
+
+        The future raises ``ConnectionLost`` when the session broke or could not be opened, and
+        ``TimeoutError``; cancelling it gives the request up.
+        """
         with self._guard:
             if self._closed:
                 raise RuntimeError("the MCP client is closed")
@@ -64,7 +69,7 @@ class Connection(Generic[S]):
                 self._loop = asyncio.new_event_loop()
                 loop = self._loop
                 beside("rebuno-mcp", lambda: self._run(loop))
-            return asyncio.run_coroutine_threadsafe(self._ask(request), self._loop)
+            return asyncio.run_coroutine_threadsafe(self._ask(request, seconds), self._loop)
 
     def close(self, seconds: float) -> None:
         """End the session and the thread; requests under way raise ``ConnectionLost``."""
@@ -96,7 +101,7 @@ class Connection(Generic[S]):
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
 
-    async def _ask(self, request: Callable[[S], Awaitable[T]]) -> T:
+    async def _ask(self, request: Callable[[S], Awaitable[T]], seconds: float | None) -> T:
         if self._closed:
             raise ConnectionLost("the client was closed")
         if self._session is None or self._session.over:
@@ -105,9 +110,16 @@ class Connection(Generic[S]):
         opened = await session.opened()
         asked = asyncio.ensure_future(_awaited(request(opened)))
         try:
-            await asyncio.wait({asked, session.task}, return_when=asyncio.FIRST_COMPLETED)
+            both = {asked, session.task}
+            ended, _ = await asyncio.wait(
+                both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not ended:
+                raise _TooLate
             if asked.done() and not asked.cancelled():
                 return asked.result()
+        except _TooLate:
+            raise TimeoutError from None
         except Exception as error:
             if not session.over and not self._is_broken(error):
                 raise
@@ -116,6 +128,9 @@ class Connection(Generic[S]):
         finally:
             asked.cancel()
         raise ConnectionLost("the connection broke", sent=True)
+
+
+class _TooLate(Exception): ...
 
 
 class _Session(Generic[S]):

@@ -18,8 +18,28 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
         yield kernel
 
 
-@pytest.fixture(params=[OverStdio, OverHTTP], ids=["stdio", "http"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OverStdio | OverHTTP]:
-    server: OverStdio | OverHTTP = request.param(tmp_path)
+@pytest.fixture(scope="session")
+def over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OverHTTP]:
+    server = OverHTTP(tmp_path_factory.mktemp("tools"))
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def http(over_http: OverHTTP) -> Iterator[OverHTTP]:
+    over_http.renew()
+    yield over_http
+    over_http.close()
+
+
+@pytest.fixture
+def stdio(tmp_path: Path) -> Iterator[OverStdio]:
+    server = OverStdio(tmp_path)
     yield server
     server.close()
+
+
+@pytest.fixture(params=["stdio", "http"])
+def server(request: pytest.FixtureRequest) -> OverStdio | OverHTTP:
+    server: OverStdio | OverHTTP = request.getfixturevalue(request.param)
+    return server

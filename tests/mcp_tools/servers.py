@@ -56,7 +56,7 @@ class OverStdio(_Server):
 
 
 class OverHTTP(_Server):
-    """One process on one port."""
+    """One process on one port, for one test after another."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -72,6 +72,13 @@ class OverHTTP(_Server):
         )
         self._process.listens(self.port)
 
+    def renew(self) -> None:
+        """As it was before the first test."""
+        self.log.write_text("")
+        self.clients.clear()
+        if self._process.process.poll() is not None:
+            self.start()
+
     def client(self, **options: Any) -> MCPClient:
         client = MCPClient(f"http://127.0.0.1:{self.port}/mcp", **options)
         self.clients.append(client)
@@ -80,6 +87,5 @@ class OverHTTP(_Server):
     def kill(self, client: MCPClient, pid: int) -> None:
         self._process.kill()
 
-    def close(self) -> None:
-        super().close()
+    def end(self) -> None:
         self._process.kill()

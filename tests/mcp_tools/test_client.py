@@ -6,17 +6,18 @@ import inspect
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import mcp
 import pytest
-from support.attempts import attempt, background, created
+from support.attempts import background
 from support.replays import live_and_replayed, only_step
+from support.services import Service
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
 from rebuno_sync import ToolError
-from rebuno_sync.agent import OutcomeStatus
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.mcp import ConnectionLost, MCPClient
 
@@ -38,49 +39,36 @@ def test_a_servers_tools_are_effects_that_replay(server: Server, kernel: Kernel)
     assert server.noted() == ["add 1 2"]
 
 
-def test_a_tool_has_the_name_text_and_signature_of_its_schema(server: Server) -> None:
-    add = tools_of(server.client())["add"]
+def test_what_is_listed_and_what_comes_back(server: Server, kernel: Kernel) -> None:
+    """A tool has the name, text and signature of its schema; arguments that are ``None`` are no
+    part of the call; structured content comes before text, and several texts are joined."""
+    tools = tools_of(server.client())
+    add = tools["add"]
     assert add.__doc__ == "The sum of two numbers"
     parameters = inspect.signature(add).parameters
     assert parameters["a"].default is inspect.Parameter.empty
     assert parameters["b"].default is None
     assert add.__input_schema__["required"] == ["a"]
-
-
-def test_arguments_that_are_none_are_left_out(server: Server, kernel: Kernel) -> None:
-    """Also of the step's identity."""
-    add = tools_of(server.client())["add"]
     live_and_replayed(kernel, lambda: add(a=1, b=None))
     assert only_step(kernel).args == {"a": 1}
+    expected = {"number": 7, "lines": [1, 2]}
+    assert live_and_replayed(kernel, lambda: tools["order"](number=7)) == (expected, expected)
+    assert live_and_replayed(kernel, lambda: tools["shout"](text="a")) == ("A", "A")
+    assert live_and_replayed(kernel, lambda: tools["twice"](text="a")) == ("a\na", "a\na")
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "result"),
-    [
-        ("shout", {"text": "a"}, "A"),
-        ("twice", {"text": "a"}, "a\na"),
-        ("order", {"number": 7}, {"number": 7, "lines": [1, 2]}),
-    ],
-)
-def test_structured_content_comes_before_text(
-    server: Server, kernel: Kernel, name: str, arguments: dict[str, Any], result: object
-) -> None:
-    """Several texts are joined by line feeds."""
-    tool = tools_of(server.client())[name]
-    assert live_and_replayed(kernel, lambda: tool(**arguments)) == (result, result)
-
-
-def test_an_error_that_a_tool_reports_fails_its_step(server: Server, kernel: Kernel) -> None:
+def test_an_error_that_a_tool_reports_fails_its_step(http: OverHTTP, kernel: Kernel) -> None:
     """``isError`` is a ``ToolError`` with the tool's words, and is not asked for again."""
-    fail = tools_of(server.client())["fail"]
+    fail = tools_of(http.client())["fail"]
     for error in live_and_replayed(kernel, lambda: fail(number=5)):
         assert isinstance(error, ToolError)
         assert "no order 5" in str(error)
         assert error.tool_id == "fail"
-    assert server.noted() == ["fail 5"]
+    assert http.noted() == ["fail 5"]
     assert only_step(kernel).status == "failed"
 
 
+@pytest.mark.slow
 def test_many_threads_share_one_session(server: Server, kernel: Kernel) -> None:
     """Eight threads of one execution and eight executions at once, each with its own answer."""
     client = server.client()
@@ -121,6 +109,7 @@ def test_a_server_that_dies_between_calls_is_reached_again(server: Server, kerne
     assert before != after
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_in_a_call_is_asked_again(server: Server, kernel: Kernel) -> None:
     """A ``safe_to_retry`` call is sent once more; eight threads wait in it at once."""
     client = server.client(timeout=60)
@@ -168,37 +157,41 @@ def test_an_at_most_once_call_is_never_sent_twice(server: Server, kernel: Kernel
     assert server.noted() == ["hang 1"]
 
 
+@pytest.mark.slow
 def test_c7_a_cancelled_execution_does_not_wait_for_its_tool(
-    server: Server, kernel: Kernel
+    server: Server, tmp_path: Path
 ) -> None:
-    """The handler has ended within a second, though the server never answers."""
+    """The handler has ended within a second, though the server never answers, and the session is
+    good for others."""
     client = server.client()
     hang = tools_of(client)["hang"]
-    execution = created(kernel)
 
     def handler() -> str:
         return str(hang(number=1))
 
-    with background(lambda: attempt(kernel, execution, handler)) as running:
+    with Service(tmp_path) as service:
+        agent = service.agent(handler)
+        execution = service.client.create("served").id
         server.waits_in("hang 1")
         started = time.monotonic()
-        kernel.cancel(execution)
-        outcome = running.result(10)
-    assert time.monotonic() - started < 1
-    assert outcome.status in (OutcomeStatus.TERMINATED, OutcomeStatus.LEASE_SUPERSEDED)
+        service.client.cancel(execution)
+        assert agent.join(10)
+        assert time.monotonic() - started < 1
+        assert service.client.get(execution).status == "cancelled"
     assert client.call_tool("hang", {"number": 0}).structured_content == {"result": "done"}
 
 
-def test_an_answer_that_takes_too_long_is_a_timeout(server: Server, kernel: Kernel) -> None:
-    client = server.client(timeout=0.5)
+def test_an_answer_that_takes_too_long_is_a_timeout(http: OverHTTP, kernel: Kernel) -> None:
+    client = http.client(timeout=0.5)
     client.list_tools()
     hang = tools_of(client)["hang"]
     for error in live_and_replayed(kernel, lambda: hang(number=1)):
         assert isinstance(error.__cause__, TimeoutError)
         assert "no answer in 0.5 s" in str(error)
-    assert server.noted() == ["hang 1"]
+    assert http.noted() == ["hang 1"]
 
 
+@pytest.mark.slow
 def test_a_closed_client_says_so_and_ends_its_thread(server: Server) -> None:
     """Closing twice is as good as once; a call under way ends."""
     client = server.client()
@@ -214,9 +207,9 @@ def test_a_closed_client_says_so_and_ends_its_thread(server: Server) -> None:
     assert not any(it.name == "rebuno-mcp" for it in threading.enumerate())
 
 
-def test_a_client_is_closed_with_its_agent(server: Server, kernel: Kernel) -> None:
+def test_a_client_is_closed_with_its_agent(http: OverHTTP, kernel: Kernel) -> None:
     """After its handlers have ended, not before."""
-    client = server.client()
+    client = http.client()
     tools = tools_of(client)
     entered = threading.Event()
     go_on = threading.Event()
@@ -238,6 +231,8 @@ def test_a_client_is_closed_with_its_agent(server: Server, kernel: Kernel) -> No
         client.list_tools()
 
 
+# Python 3.12 warns of every fork in a process with threads.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_connects_anew(server: Server) -> None:
     """And the parent's session goes on."""
     client = server.client()
@@ -289,9 +284,9 @@ def test_a_url_where_nobody_listens_is_tried_for_connect_timeout() -> None:
         client.list_tools()
 
 
-def test_a_refused_request_is_the_packages_own_error(server: Server) -> None:
+def test_a_refused_request_is_the_packages_own_error(http: OverHTTP) -> None:
     """It passes as it is, and the session goes on."""
-    client = server.client()
+    client = http.client()
     before = client.call_tool("pid").structured_content
 
     async def refused(session: mcp.Client) -> object:
