@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from ..clock import SYSTEM
 from ..context import ancestors
 from ..types import Idempotency
+from .breakage import checked, is_broken, may_come
 from .connection import Connection, ConnectionLost
 from .wrapping import wrap_mcp_tools
 
@@ -69,6 +71,7 @@ class MCPClient:
         if (env or cwd) if self._is_url else headers:
             raise TypeError("headers go with a URL; env and cwd go with a command")
         self._server = server if isinstance(server, str) else [*map(str, server)]
+        self._name = _name_of(self._server)
         self._headers = dict(headers or {})
         self._env = dict(env or {})
         self._cwd = cwd
@@ -145,15 +148,15 @@ class MCPClient:
         pause = _FIRST_PAUSE
         while True:
             try:
-                return self._await(what, self._connection.ask(request, self._timeout))
+                return self._await(what, self._connection.ask(checked(request), self._timeout))
             except ConnectionLost as lost:
-                message = f"{what} at the MCP server {self._server}: {lost}"
+                message = f"{what} at the MCP server {self._name}: {lost}"
                 if lost.sent and not repeat:
                     raise ConnectionLost(message, sent=True) from lost
                 if lost.sent:
                     repeat = False
                     limit = SYSTEM.monotonic() + self._connect_timeout
-                elif SYSTEM.monotonic() + pause > limit or not (self._is_url and _may_come(lost)):
+                elif SYSTEM.monotonic() + pause > limit or not (self._is_url and may_come(lost)):
                     raise ConnectionLost(message) from lost
             self._pause(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -168,7 +171,7 @@ class MCPClient:
         except concurrent.futures.CancelledError:
             raise ConnectionLost("the client was closed", sent=True) from None
         except TimeoutError as error:
-            server = f"{what} at the MCP server {self._server}"
+            server = f"{what} at the MCP server {self._name}"
             raise TimeoutError(f"{server}: no answer in {self._timeout} s") from error
         finally:
             answer.cancel()
@@ -182,7 +185,7 @@ class MCPClient:
 
     def _forget_connection(self) -> None:
         """Begin anew, touching nothing of what was: also after a fork."""
-        self._connection = Connection(self._open, _is_broken, self._connect_timeout)
+        self._connection = Connection(self._open, is_broken, self._connect_timeout)
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[mcp.Client]:
@@ -206,22 +209,12 @@ class MCPClient:
             yield session
 
 
-def _is_broken(error: BaseException) -> bool:
-    """Whether a request failed for want of a connection, or of a session that the server knows."""
-    import httpx2
-    import mcp
-
-    if isinstance(error, mcp.MCPError):
-        return error.code == mcp.types.CONNECTION_CLOSED or error.message == "Session terminated"
-    return isinstance(error, (OSError, httpx2.TransportError))
-
-
-def _may_come(lost: ConnectionLost) -> bool:
-    """Whether a server that was not reached may be starting."""
-    cause = lost.__cause__
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    return cause is not None and _is_broken(cause)
+def _name_of(server: str | list[str]) -> str:
+    """What errors call it: without what may be secret, credentials and arguments."""
+    if not isinstance(server, str):
+        return server[0]
+    parts = urlsplit(server)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _check_installed() -> None:

@@ -120,6 +120,9 @@ class Connection(Generic[S]):
                 return asked.result()
         except _TooLate:
             raise TimeoutError from None
+        except ConnectionLost:
+            session.leave()
+            raise
         except Exception as error:
             if not session.over and not self._is_broken(error):
                 raise
@@ -148,7 +151,10 @@ class _Session(Generic[S]):
         return self._left.is_set() or self.task.done()
 
     def leave(self) -> None:
+        """End it; an opening that is under way is given up."""
         self._left.set()
+        if not self._ready.done():
+            self.task.cancel()
 
     async def opened(self) -> S:
         """The session, once it is open."""
@@ -165,7 +171,7 @@ class _Session(Generic[S]):
                 await self._left.wait()
         except (Exception, asyncio.CancelledError) as error:
             # A transport that breaks cancels the task that it was opened in.
-            self.leave()
+            self._left.set()
             if self._ready.done():
                 return
             lost = ConnectionLost(f"it could not be reached: {_said(error)}")

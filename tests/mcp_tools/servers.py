@@ -13,7 +13,7 @@ from support.waiting import wait_until
 
 from rebuno_sync.mcp import MCPClient
 
-__all__ = ["OverHTTP", "OverStdio"]
+__all__ = ["OldOverHTTP", "OverHTTP", "OverStdio"]
 
 _PROGRAM = Path(__file__).parent / "programs" / "tool_server.py"
 
@@ -58,6 +58,8 @@ class OverStdio(_Server):
 class OverHTTP(_Server):
     """One process on one port, for one test after another."""
 
+    generation = "new"
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.port = free_port()
@@ -65,7 +67,7 @@ class OverHTTP(_Server):
 
     def start(self) -> None:
         self._process = Command(
-            [sys.executable, str(_PROGRAM), str(self.port)],
+            [sys.executable, str(_PROGRAM), str(self.port), self.generation],
             self.folder,
             "tool-server",
             TOOL_LOG=str(self.log),
@@ -89,3 +91,9 @@ class OverHTTP(_Server):
 
     def end(self) -> None:
         self._process.kill()
+
+
+class OldOverHTTP(OverHTTP):
+    """Of a protocol generation in which a server keeps sessions, and forgets them when it ends."""
+
+    generation = "old"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -21,7 +24,7 @@ from rebuno_sync import ToolError
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.mcp import ConnectionLost, MCPClient
 
-from .servers import OverHTTP, OverStdio
+from .servers import OldOverHTTP, OverHTTP, OverStdio
 
 Server = OverStdio | OverHTTP
 
@@ -231,6 +234,21 @@ def test_a_client_is_closed_with_its_agent(http: OverHTTP, kernel: Kernel) -> No
         client.list_tools()
 
 
+def test_a_server_that_forgot_its_sessions_is_asked_in_a_new_one(tmp_path: Path) -> None:
+    """It has not run the call, so an ``at_most_once`` call is sent again too."""
+    server = OldOverHTTP(tmp_path)
+    try:
+        client = server.client()
+        before = client.call_tool("pid").structured_content
+        server.kill(client, 0)
+        server.start()
+        after = client.call_tool("pid", repeat=False).structured_content
+        assert after != before
+    finally:
+        server.close()
+        server.end()
+
+
 # Python 3.12 warns of every fork in a process with threads.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_connects_anew(server: Server) -> None:
@@ -274,6 +292,46 @@ def test_a_command_that_is_no_server_is_one_clear_error_at_once(command: list[st
         client.list_tools()
     assert "listing the tools at the MCP server" in str(caught.value)
     assert command[0] in str(caught.value)
+
+
+def test_an_error_keeps_what_may_be_secret() -> None:
+    """Of a URL its credentials and query, of a command its arguments."""
+    for server in ("http://user:secret@127.0.0.1:9/mcp?key=secret", ["/bin/false", "secret"]):
+        with MCPClient(server, connect_timeout=0.1) as client:
+            with pytest.raises(ConnectionError, match="listing the tools at the MCP") as caught:
+                client.list_tools()
+            assert "secret" not in str(caught.value)
+            again = pickle.loads(pickle.dumps(caught.value))
+            assert (type(again), str(again)) == (ConnectionLost, str(caught.value))
+
+
+def test_closing_gives_up_a_server_that_never_answers() -> None:
+    """The thread ends at once, though the server has not said a word."""
+    client = MCPClient([sys.executable, "-c", "import sys; sys.stdin.read()"])
+    with background(client.list_tools) as listing:
+        wait_until(lambda: client._connection._session is not None, "the server being started")
+        started = time.monotonic()
+        client.close()
+        with pytest.raises(ConnectionError):
+            listing.result()
+    assert time.monotonic() - started < 5
+    assert not any(it.name == "rebuno-mcp" for it in threading.enumerate())
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    """``rebuno_sync.mcp`` can be imported, and wraps tools."""
+    program = """
+import sys
+sys.modules["mcp"] = None
+from rebuno_sync.mcp import MCPClient, wrap_mcp_tool
+wrap_mcp_tool({"name": "x"}, lambda name, arguments: None)
+try:
+    MCPClient("http://server/mcp")
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "pip install 'rebuno-sync[mcp]'" in done.stdout, done.stderr
 
 
 def test_a_url_where_nobody_listens_is_tried_for_connect_timeout() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
@@ -58,7 +59,31 @@ def pid() -> int:
     return os.getpid()
 
 
+def before_2026(app: Any) -> Any:
+    """Of a protocol generation that has sessions: it knows no ``server/discover``."""
+
+    async def old(scope: Any, receive: Any, send: Any) -> None:
+        first = await receive() if scope["type"] == "http" else None
+        if first is None or b"server/discover" not in first.get("body", b""):
+            messages = iter([first] if first else [])
+
+            async def received() -> Any:
+                return next(messages, None) or await receive()
+
+            await app(scope, received, send)
+            return
+        headers = [(b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": 400, "headers": headers})
+        await send({"type": "http.response.body", "body": b"Missing session ID"})
+
+    return old
+
+
 if sys.argv[1:]:
-    server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
+    port, generation = sys.argv[1:]
+    application: Any = server.streamable_http_app()
+    if generation == "old":
+        application = before_2026(application)
+    uvicorn.run(application, host="127.0.0.1", port=int(port))
 else:
     server.run()
