@@ -34,6 +34,7 @@ from .types import (
     Proposal,
     StepDecision,
     StepKind,
+    check_idempotency,
 )
 
 __all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution", "here"]
@@ -61,6 +62,8 @@ class ExecutionContext:
         self._idle = threading.Condition(self._guard)
         self._bodies = 0
         self._signal: Signal | None = None
+        self._stopped = threading.Event()
+        self._waits = False
         self._elsewhere = False
         self._met: set[str] = set()
         self._recorded: set[str] | None = None
@@ -106,7 +109,10 @@ class ExecutionContext:
     def wait(self, seconds: float) -> None:
         """Sleep that many seconds; raises the pending signal as soon as this attempt is over."""
         self.check()
-        self._lease.wait(seconds)
+        if not self._waits:
+            self._waits = True
+            self._lease.on_end(self._stopped.set)
+        self._stopped.wait(seconds)
         self.check()
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
@@ -244,6 +250,7 @@ class ExecutionContext:
         """This attempt is over, whatever the code around does with the signal."""
         with self._guard:
             self._signal = self._signal or signal
+        self._stopped.set()
         frame = _frame.get()
         if frame is not None and frame.context is self:
             frame.mark(signal)
@@ -265,6 +272,7 @@ class ExecutionContext:
         """No further effect may start: the host gives this attempt up."""
         with self._guard:
             self._signal = self._signal or Interrupted(reason)
+        self._stopped.set()
 
     # -- bodies and threads
 
@@ -338,14 +346,6 @@ class ExecutionContext:
         finally:
             frame.ended = True
             _live.discard(self)
-
-
-def check_idempotency(idempotency: str) -> None:
-    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
-    if idempotency not in tuple(Idempotency):
-        raise ValueError(
-            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
-        )
 
 
 def execution() -> ExecutionContext:
