@@ -83,7 +83,8 @@ class MCPClient:
     def tools(
         self, *, prefix: str = "", idempotency: str = Idempotency.SAFE_TO_RETRY
     ) -> list[Callable[..., Any]]:
-        """The server's tools as effects (see `wrap_mcp_tool`).
+        """The server's tools as effects (see `wrap_mcp_tool`); it asks the server, so call it once,
+        before executions start.
 
         A ``safe_to_retry`` call is sent once more when the connection breaks before its answer has
         come; an ``at_most_once`` call never is, and its step fails.

@@ -109,6 +109,7 @@ class Connection(Generic[S]):
         session = self._session
         opened = await session.opened()
         asked = asyncio.ensure_future(_awaited(request(opened)))
+        asked.add_done_callback(_look_at)
         try:
             both = {asked, session.task}
             ended, _ = await asyncio.wait(
@@ -185,6 +186,12 @@ def _said(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__
+
+
+def _look_at(asked: asyncio.Future[T]) -> None:
+    """What became of a request that was given up is no news to asyncio's log."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 async def _awaited(request: Awaitable[T]) -> T:
