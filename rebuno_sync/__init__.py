@@ -32,6 +32,7 @@ from .errors import (
 from .host import Agent
 from .local import run
 from .pool import ThreadPoolExecutor, carry
+from .refusals import raise_for_refusal
 
 __all__ = [
     "APIError",
@@ -63,6 +64,7 @@ __all__ = [
     "errors",
     "execution",
     "failure_reason",
+    "raise_for_refusal",
     "run",
     "step",
     "tool",

@@ -29,6 +29,7 @@ LAYERS = {
         "failures",
         "outcomes",
         "retrying",
+        "refusals",
         "binding",
         "replies",
         "endings",
@@ -36,6 +37,7 @@ LAYERS = {
     "execution stack": [
         *("workers", "stalling", "heartbeat", "recording", "bodies", "frames", "pool"),
         *("timed", "tries", "context", "effects"),
+        *("mcp", "logs"),
     ],
     "edges": [
         *("transport", "delivery", "kernel_client", "client", "sender", "held", "outbox"),
@@ -64,7 +66,7 @@ STARTS_THREADS |= {
     "kernel.crew",
     "cli.provider",
 }
-SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
+SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "mcp", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = "pool"

@@ -42,6 +42,7 @@ PUBLIC = [
     "errors",
     "execution",
     "failure_reason",
+    "raise_for_refusal",
     "run",
     "step",
     "tool",
