@@ -4,10 +4,12 @@ from . import errors, types
 from .agent import Outcome
 from .client import Client
 from .context import execution
+from .durable import now, random, sleep, uuid4
 from .effects import step, tool, wrap_tool
 from .errors import (
     APIError,
     Blocked,
+    CodeChanged,
     ConflictError,
     ExecutionCancelled,
     ExecutionFailed,
@@ -30,6 +32,8 @@ from .errors import (
 )
 from .host import Agent
 from .local import run
+from .parallelism import parallel
+from .patching import patched
 from .pool import ThreadPoolExecutor, carry
 
 __all__ = [
@@ -37,6 +41,7 @@ __all__ = [
     "Agent",
     "Blocked",
     "Client",
+    "CodeChanged",
     "ConflictError",
     "ExecutionCancelled",
     "ExecutionFailed",
@@ -61,9 +66,15 @@ __all__ = [
     "errors",
     "execution",
     "failure_reason",
+    "now",
+    "parallel",
+    "patched",
+    "random",
     "run",
+    "sleep",
     "step",
     "tool",
     "types",
+    "uuid4",
     "wrap_tool",
 ]

@@ -22,10 +22,12 @@ from .errors import (
     Terminated,
 )
 from .failures import decode_failure, encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, Ran, refused
+from .frames import LEAVES_THE_STEP, Frame, Ran, refused, steps_around
 from .heartbeat import Lease
+from .past import Past
 from .ports import AgentKernel
 from .recording import Recording
+from .turns import next_submit
 from .types import (
     DecisionKind,
     Execution,
@@ -36,7 +38,7 @@ from .types import (
     StepKind,
 )
 
-__all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution"]
+__all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution", "present"]
 
 R = TypeVar("R")
 
@@ -48,7 +50,9 @@ _live: set[ExecutionContext] = set()
 class ExecutionContext:
     """One attempt of an execution, as its handler sees it. Thread-safe."""
 
-    def __init__(self, kernel: AgentKernel, lease: Lease, execution: Execution) -> None:
+    def __init__(
+        self, kernel: AgentKernel, lease: Lease, execution: Execution, *, strict: bool = False
+    ) -> None:
         self.id = execution.id
         self.agent_id = execution.agent_id
         self.input = execution.input
@@ -63,9 +67,7 @@ class ExecutionContext:
         self._bodies = 0
         self._signal: Signal | None = None
         self._elsewhere = False
-        self._met: set[str] = set()
-        self._recorded: set[str] | None = None
-        self._started_new = False
+        self.past = Past(kernel, lease, strict=strict)
 
     # -- what a handler may ask
 
@@ -82,14 +84,12 @@ class ExecutionContext:
     @property
     def replaying(self) -> bool:
         """Whether recorded steps of this execution are still unmet and nothing new has begun."""
-        if self._started_new:
-            return False
-        if self._recorded is None:
-            known = {step.step_id for step in self._kernel.list_steps(self.id)}
-            with self._guard:
-                self._recorded = known
-        with self._guard:
-            return bool(self._recorded - self._met)
+        return self.past.replaying(self.around)
+
+    @property
+    def around(self) -> list[str]:
+        """The ids of the steps in whose bodies the calling thread is, innermost first."""
+        return steps_around(_frame.get(), self)
 
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
@@ -142,14 +142,16 @@ class ExecutionContext:
         if outer is not None and outer.step_id:
             proposal = proposal._replace(parent=outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self._body():
+        with self._body(outer):
             self.check()
             try:
-                decision = self._recording.submit(proposal)
+                self.past.expect(proposal, self.around)
+                with next_submit():
+                    decision = self._recording.submit(proposal)
             except Signal as signal:
                 self._remember(signal)
                 raise
-            self._note(decision)
+            self.past.meet(decision)
             if decision.decision == DecisionKind.PROCEED:
                 self.check()
                 return self._run(decision.step_id, proposal.target, run, codec, outer)
@@ -212,6 +214,7 @@ class ExecutionContext:
     def _call(self, run: Callable[[], object], codec: Codec, frame: Frame[ExecutionContext]) -> Ran:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
+        self.past.move(1)
         try:
             value = run()
         except BaseException as error:
@@ -221,6 +224,7 @@ class ExecutionContext:
                 raise
             return Ran(failure=encode_failure(error), traceback=error.__traceback__)
         finally:
+            self.past.move(-1)
             _frame.reset(token)
             frame.ended = True
         self._stop_if_marked(frame)
@@ -291,22 +295,16 @@ class ExecutionContext:
             )
         return frame
 
-    def _note(self, decision: StepDecision) -> None:
-        if decision.decision == DecisionKind.PROCEED and not self._started_new:
-            with self._guard:
-                self._started_new = self._recorded is None or (
-                    decision.step_id not in self._recorded
-                )
-        if decision.step_id:
-            self._met.add(decision.step_id)
-
     @contextmanager
-    def _body(self) -> Iterator[None]:
+    def _body(self, outer: Frame[ExecutionContext] | None) -> Iterator[None]:
+        threads = 0 if outer is None else 1
         with self._guard:
             self._bodies += 1
+        self.past.move(-threads)
         try:
             yield
         finally:
+            self.past.move(threads)
             with self._guard:
                 self._bodies -= 1
                 if not self._bodies:
@@ -329,9 +327,11 @@ class ExecutionContext:
         frame = Frame(self, _frame.get())
         _frame.set(frame)
         _live.add(self)
+        self.past.move(1)
         try:
             return fn()
         finally:
+            self.past.move(-1)
             frame.ended = True
             _live.discard(self)
 
@@ -350,6 +350,12 @@ def execution() -> ExecutionContext:
     Raises ``NoActiveExecution`` outside one, and in a thread that lost it (see ``carry``).
     """
     return current("execution()")
+
+
+def present() -> ExecutionContext | None:
+    """The execution that the calling thread runs, if any."""
+    frame = _frame.get()
+    return None if frame is None else frame.context
 
 
 def current(what: str) -> ExecutionContext:

@@ -21,6 +21,7 @@ from .codec import (
 )
 from .context import check_idempotency, current
 from .errors import PolicyError
+from .turns import mark_call
 from .types import Idempotency, Proposal, StepKind
 
 __all__ = ["step", "tool", "wrap_tool"]
@@ -95,6 +96,7 @@ def _make_tool(
         except PolicyError as refusal:
             return cast(R, _denial(name, refusal))
 
+    mark_call(call, lambda args, kwargs: (StepKind.TOOL_CALL, name, arguments.encode(args, kwargs)))
     return call
 
 
@@ -238,6 +240,14 @@ def wrap_tool(
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = description
+    # ``transform_args`` is not called twice, so all calls of one that has it take turns.
+    mark_call(
+        call,
+        lambda _, kwargs: (
+            *(StepKind.TOOL_CALL, name),
+            None if transform_args else encode_plain_arguments(dict(kwargs)),
+        ),
+    )
     described: Any = call
     described.__signature__ = _signature_of(schema)
     described.__input_schema__ = schema

@@ -21,6 +21,7 @@
         │   └── PolicyError         (``rule_id``)
         ├── RateLimited
         ├── ToolError               the effect's: a body failed (``tool_id``, ``step_id``)
+        ├── CodeChanged             yours: the handler left what was recorded, under ``strict``
         ├── NoActiveExecution       yours: an effect outside an execution (also a RuntimeError)
         ├── ExecutionFailed         from ``run()`` and ``wait()``
         └── ExecutionCancelled      from ``run()`` and ``wait()``
@@ -35,6 +36,7 @@ import re
 __all__ = [
     "APIError",
     "Blocked",
+    "CodeChanged",
     "ConflictError",
     "ExecutionCancelled",
     "ExecutionFailed",
@@ -87,6 +89,16 @@ class LeaseSuperseded(Signal):
 
 class Interrupted(Signal):
     """The kernel's answer was lost, so this attempt stops here and the next one replays."""
+
+    def __init__(self, message: str = "", because: RebunoError | None = None) -> None:
+        super().__init__(message)
+        self.because = because
+
+    def again(self) -> Interrupted:
+        return Interrupted(str(self), self.because)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.because), self.__dict__
 
 
 class RebunoError(Exception):
@@ -233,6 +245,21 @@ class ToolError(RebunoError):
 
 class NoActiveExecution(RebunoError, RuntimeError):
     """An effect was called outside an execution."""
+
+
+class CodeChanged(RebunoError):
+    """The handler no longer does what earlier attempts of the execution recorded.
+
+    Raised by ``run(strict=True)``. Nothing that was recorded is lost: with the code corrected, the
+    same key resumes.
+    """
+
+    def __init__(self, message: str = "", execution_id: str = "") -> None:
+        super().__init__(message)
+        self.execution_id = execution_id
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0], self.execution_id), self.__dict__
 
 
 class _Ended(RebunoError):

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from .errors import PolicyError, RateLimited, Signal
 
-__all__ = ["LEAVES_THE_STEP", "Frame", "Ran", "refused"]
+__all__ = ["LEAVES_THE_STEP", "Frame", "Ran", "refused", "steps_around"]
 
 
 C = TypeVar("C")
@@ -34,6 +34,16 @@ class Frame(Generic[C]):
         self.signal = self.signal or signal
         if self.outer is not None and self.outer.context is self.context:
             self.outer.mark(signal)
+
+
+def steps_around(frame: Frame[C] | None, context: C) -> list[str]:
+    """The ids of the steps in whose bodies ``frame`` is, innermost first."""
+    found = []
+    while frame is not None and frame.context is context:
+        if frame.step_id:
+            found.append(frame.step_id)
+        frame = frame.outer
+    return found
 
 
 def refused(frame: Frame[C] | None, refusal: PolicyError | RateLimited) -> Exception:

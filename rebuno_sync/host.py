@@ -40,7 +40,8 @@ class Agent:
     ``kernel``: a ``Kernel`` in this process instead of one at a URL; its executions come straight
     from it, and need no secret.
     ``workers``: handlers that run at once; more wait in a queue. ``grace``: seconds that handlers
-    have to finish when the agent closes.
+    have to finish when the agent closes. ``strict``: whether an attempt stops, as ``interrupted``,
+    before its first new step when recorded ones were not met again.
 
     The form of its signatures is found out; ``REBUNO_SIGNATURE`` (``v1`` or ``body``) pins it.
     Nothing starts, and nothing is connected, before a delivery or ``run``. After a fork the child
@@ -60,6 +61,7 @@ class Agent:
         kernel: HostingKernel | None = None,
         workers: int = 32,
         grace: float = 10.0,
+        strict: bool = False,
     ) -> None:
         if not agent_id:
             raise ValueError("agent_id must not be empty")
@@ -82,6 +84,7 @@ class Agent:
         self._output_schema = _schema_of(output_schema)
         self._workers = workers
         self._grace = grace
+        self._strict = strict
         self._binding: Binding | None = None
         self._closed = False
         self._stops: set[Stop] = set()
@@ -148,13 +151,17 @@ class Agent:
 
     def _start(self, binding: Binding) -> Service:
         if self._kernel is not None:
-            return LocalService(binding, self._kernel, self.agent_id, self._workers)
+            return LocalService(
+                binding, self._kernel, self.agent_id, self._workers, strict=self._strict
+            )
         metadata = {
             "description": self._description,
             "input_schema": binding.schema(),
             "output_schema": self._output_schema,
         }
-        return RemoteService(binding, self._connect(), self._secret, self._workers, metadata)
+        return RemoteService(
+            binding, self._connect(), self._secret, self._workers, metadata, strict=self._strict
+        )
 
     def run(self, fn: Callable[..., Any], host: str = "0.0.0.0", port: int = 5000) -> None:
         """Serve ``fn`` at ``http://host:port`` until ``close``, SIGINT or SIGTERM; then close.

@@ -26,6 +26,7 @@ from .types import (
     Idempotency,
     LeaseKey,
     Proposal,
+    Recorded,
     Renewal,
     Step,
     StepDecision,
@@ -180,6 +181,12 @@ class Outbox:
 
     def list_steps(self, execution_id: str) -> list[Step]:
         return self._kernel.list_steps(execution_id)
+
+    def recorded(self, execution_id: str) -> list[Recorded]:
+        return self._kernel.recorded(execution_id)
+
+    def wall(self) -> int:
+        return self._kernel.wall()
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         return self._kernel.renew(leases)

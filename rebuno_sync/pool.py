@@ -5,13 +5,24 @@ from __future__ import annotations
 import concurrent.futures
 import contextvars
 import functools
+import logging
+import threading
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from concurrent.futures.thread import BrokenThreadPool
+from typing import Any, ParamSpec, TypeVar
+
+from .context import ExecutionContext, present
+from .turns import Turn, Turns
+from .workers import Workers
 
 __all__ = ["ThreadPoolExecutor", "carry"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+_MOST_QUEUED = 1 << 30
 
 
 def carry(fn: Callable[P, R]) -> Callable[P, R]:
@@ -22,19 +33,145 @@ def carry(fn: Callable[P, R]) -> Callable[P, R]:
     just that.
     """
     taken = contextvars.copy_context()
+    context = present()
 
     @functools.wraps(fn)
     def carried(*args: P.args, **kwargs: P.kwargs) -> R:
-        return taken.copy().run(fn, *args, **kwargs)
+        if context is None:
+            return taken.copy().run(fn, *args, **kwargs)
+        context.past.move(1)
+        try:
+            return taken.copy().run(fn, *args, **kwargs)
+        finally:
+            context.past.move(-1)
 
     return carried
 
 
 class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
-    """``concurrent.futures.ThreadPoolExecutor`` whose threads are in the execution that submits."""
+    """``concurrent.futures.ThreadPoolExecutor`` whose threads are in the execution that submits.
+
+    Identical calls of a tool get their places in the order in which they are submitted, so that a
+    replay gives each call its own result. The threads are daemons, and the interpreter does not
+    wait for them at its exit: leave the ``with`` block, or call ``shutdown``, for what must end.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        thread_name_prefix: str = "",
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+    ) -> None:
+        # The base class starts its threads in ``submit``, which is replaced: none of them exist.
+        super().__init__(max_workers, thread_name_prefix, initializer, initargs)
+        self._threads_of_ours: Workers[_Work] = Workers(
+            thread_name_prefix or "rebuno-pool",
+            lambda work, _: self._run(work),
+            size=self._max_workers,
+            longest_queue=_MOST_QUEUED,
+        )
+        self._begin_thread = None if initializer is None else (initializer, initargs)
+        self._thread = threading.local()
+        self._turns = Turns()
+        self._queueing = threading.Lock()
+        self._open = True
+        self._is_broken = False
 
     def submit(
         self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> concurrent.futures.Future[R]:
         """As in the base class, with the submitting thread's context carried along."""
-        return super().submit(carry(fn), *args, **kwargs)
+        context = present()
+        call = contextvars.copy_context().run
+        future: concurrent.futures.Future[R] = concurrent.futures.Future()
+        with self._queueing:
+            self._refuse_if_over()
+            turn = self._turn(context, fn, args, kwargs)
+            work = _Work(future, functools.partial(call, fn, *args, **kwargs), turn)
+            if context is not None:
+                context.past.move(1)
+                future.add_done_callback(lambda _: context.past.move(-1))
+            self._threads_of_ours.offer(work)
+        return future
+
+    def _refuse_if_over(self) -> None:
+        if self._is_broken:
+            raise BrokenThreadPool("the initializer of a thread failed; the pool is not usable")
+        if not self._open:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    def _turn(
+        self,
+        context: ExecutionContext | None,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Turn:
+        if context is not None:
+            try:
+                return self._turns.turn(context, fn, args, kwargs)
+            except Exception:
+                pass
+        return Turn(None)
+
+    def _run(self, work: _Work) -> None:
+        if not self._thread_is_begun():
+            self._break(work)
+            return
+        if not work.future.set_running_or_notify_cancel():
+            work.turn.pass_on()
+            return
+        try:
+            with work.turn.kept():
+                result = work.call()
+        except BaseException as error:
+            work.future.set_exception(error)
+        else:
+            work.future.set_result(result)
+
+    def _thread_is_begun(self) -> bool:
+        if self._is_broken:
+            return False
+        if self._begin_thread is not None and not hasattr(self._thread, "begun"):
+            initializer, arguments = self._begin_thread
+            try:
+                initializer(*arguments)
+            except BaseException:
+                _log.critical("the initializer of a thread failed", exc_info=True)
+                return False
+        self._thread.begun = True
+        return True
+
+    def _break(self, work: _Work) -> None:
+        """A thread could not be begun: nothing that waits will run."""
+        with self._queueing:
+            self._is_broken = True
+        for one in (work, *self._threads_of_ours.close()):
+            one.turn.pass_on()
+            if one.future.set_running_or_notify_cancel():
+                one.future.set_exception(BrokenThreadPool("the initializer of a thread failed"))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As in the base class; without ``wait`` what was submitted still runs."""
+        with self._queueing:
+            self._open = False
+        if cancel_futures:
+            for work in self._threads_of_ours.close():
+                work.turn.pass_on()
+                work.future.cancel()
+                work.future.set_running_or_notify_cancel()
+        if wait:
+            self._threads_of_ours.join()
+            self._threads_of_ours.close()
+
+
+class _Work:
+    """A submitted call."""
+
+    def __init__(
+        self, future: concurrent.futures.Future[Any], call: Callable[[], Any], turn: Turn
+    ) -> None:
+        self.future = future
+        self.call = call
+        self.turn = turn

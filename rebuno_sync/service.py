@@ -57,8 +57,11 @@ class RemoteService:
         secret: str,
         workers: int,
         metadata: dict[str, Any],
+        *,
+        strict: bool = False,
     ) -> None:
         self._binding = binding
+        self._strict = strict
         self._client = client
         self._sender = Sender()
         self._publication = Publication(client, metadata)
@@ -87,7 +90,7 @@ class RemoteService:
         kernel: AgentKernel = self._client
         if self._client.batches:
             kernel = Outbox(self._client, lease, self._sender)
-        outcome = dispatch(self._binding, kernel, lease, secured=secured)
+        outcome = dispatch(self._binding, kernel, lease, secured=secured, strict=self._strict)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
         return outcome
 
@@ -108,8 +111,11 @@ class LocalService:
         kernel: HostingKernel,
         agent_id: str,
         workers: int,
+        *,
+        strict: bool = False,
     ) -> None:
         self._binding = binding
+        self._strict = strict
         self._kernel = kernel
         self._agent_id = agent_id
         self._webhook = Webhook(
@@ -138,7 +144,8 @@ class LocalService:
         return self._run(lease, lambda: None)
 
     def _run(self, lease: Lease, secured: Callable[[], None]) -> Outcome:
-        return dispatch(self._binding, self._kernel.agent, lease, secured=secured)
+        kernel = self._kernel.agent
+        return dispatch(self._binding, kernel, lease, secured=secured, strict=self._strict)
 
     def join(self, seconds: float | None = None) -> bool:
         return self._webhook.join(seconds)

@@ -32,10 +32,11 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
+        *("workers", "heartbeat", "recording", "frames", "turns", "history", "drift", "past"),
+        *("context", "pool", "effects", "parallelism", "durable", "patching"),
     ],
     "edges": [
-        *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
+        *("transport", "delivery", "remote_clock", "kernel_client", "client", "sender", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
@@ -61,6 +62,7 @@ CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = "pool"
 KEEPS_SIGNALS = {
     "agent": "turns a signal into an Outcome",
+    "pool": "hands it to a future, which raises it again",
 }
 """Each with its reason."""
 
