@@ -96,7 +96,9 @@ def _make_tool(
         except PolicyError as refusal:
             return cast(R, _denial(name, refusal))
 
-    mark_call(call, lambda args, kwargs: (StepKind.TOOL_CALL, name, arguments.encode(args, kwargs)))
+    mark_call(
+        call, lambda args, kwargs: (StepKind.TOOL_CALL, name, arguments.encode(args, dict(kwargs)))
+    )
     return call
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from .context import current
 from .pool import ThreadPoolExecutor
+from .turns import identity_of
 
 __all__ = ["parallel"]
 
@@ -67,18 +68,31 @@ def _call(call: object, where: str) -> tuple[Callable[..., Any], tuple[Any, ...]
             f"{where} is {call!r}, which is no call: write (tool, argument, ...), a"
             " functools.partial or a lambda; tool(argument) would already be its result"
         )
-    inner = fn.func if isinstance(fn, functools.partial) else fn
+    inner, given, keywords = fn, arguments, {}
+    while isinstance(inner, functools.partial):
+        given, keywords = (*inner.args, *given), {**inner.keywords, **keywords}
+        inner = inner.func
     if inspect.iscoroutinefunction(inner):
         raise TypeError(f"{where} is an async function; rebuno_sync runs blocking code")
+    _check_arguments(inner, given, keywords, where)
+    try:
+        identity_of(fn, arguments, {})
+    except TypeError as error:
+        raise TypeError(f"{where}: {error}") from error
+    return fn, arguments
+
+
+def _check_arguments(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
+) -> None:
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # Of a builtin, say.
-        return fn, arguments
+        return
     try:
-        signature.bind(*arguments)
+        signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{where}: {fn!r} does not take these arguments: {error}") from None
-    return fn, arguments
 
 
 class _Group:

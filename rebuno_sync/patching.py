@@ -23,7 +23,7 @@ def patched(name: str) -> bool:
     Call it where the ways part, before the first effect of either, in the handler's own thread.
     Raises ``TypeError`` for a name that is no text, ``NoActiveExecution`` outside an execution.
     """
-    if not isinstance(name, str) or not name:
+    if not name or not isinstance(name, str):
         raise TypeError(f"patched() needs a name for the change, not {name!r}")
     context = current("patched()")
     text = canonical_dumps({"name": name}, "name")

@@ -13,7 +13,7 @@ from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple
 
-__all__ = ["Turn", "Turns", "mark_call", "next_submit"]
+__all__ = ["Turn", "Turns", "identity_of", "mark_call", "next_submit"]
 
 _MARK = "__rebuno_call__"
 _FEWEST_KEPT = 64
@@ -38,7 +38,7 @@ def mark_call(
     setattr(fn, _MARK, _Mark(fn, identify))
 
 
-def _identity(
+def identity_of(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Hashable | None:
     """Which call it is, ``None`` for what is no effect. Raises ``TypeError`` for bad arguments."""
@@ -99,7 +99,7 @@ class Turns:
         kwargs: Mapping[str, Any],
     ) -> Turn:
         """The next turn of this very call in ``scope``; one of its own for what is no effect."""
-        identity = _identity(fn, args, kwargs)
+        identity = identity_of(fn, args, kwargs)
         if identity is None:
             return Turn(None)
         with self._guard:

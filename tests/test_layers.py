@@ -54,7 +54,7 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"workers", "heartbeat", "sender", "serving", "pool"}
+STARTS_THREADS = {"workers", "heartbeat", "sender", "serving", "pool", "parallelism"}
 STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
 SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}
