@@ -68,17 +68,19 @@ def _call(call: object, where: str) -> tuple[Callable[..., Any], tuple[Any, ...]
             f"{where} is {call!r}, which is no call: write (tool, argument, ...), a"
             " functools.partial or a lambda; tool(argument) would already be its result"
         )
-    inner, given, keywords = fn, arguments, {}
+    inner, given = fn, arguments
+    keywords: dict[str, Any] = {}
     while isinstance(inner, functools.partial):
         given, keywords = (*inner.args, *given), {**inner.keywords, **keywords}
         inner = inner.func
     if inspect.iscoroutinefunction(inner):
         raise TypeError(f"{where} is an async function; rebuno_sync runs blocking code")
-    _check_arguments(inner, given, keywords, where)
     try:
-        identity_of(fn, arguments, {})
+        is_tool = identity_of(inner, given, keywords) is not None
     except TypeError as error:
         raise TypeError(f"{where}: {error}") from error
+    if not is_tool:
+        _check_arguments(inner, given, keywords, where)
     return fn, arguments
 
 

@@ -61,6 +61,7 @@ class Past:
 
     def at_end(self) -> None:
         """The handler has returned."""
+        self._history.open()
         self._drift.at_end()
 
     def replaying(self, around: Collection[str]) -> bool:

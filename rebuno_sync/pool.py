@@ -84,7 +84,7 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
         """As in the base class, with the submitting thread's context carried along."""
         context = present()
         call = contextvars.copy_context().run
-        future: concurrent.futures.Future[R] = concurrent.futures.Future()
+        future: concurrent.futures.Future[R] = _Future()
         with self._queueing:
             self._refuse_if_over()
             turn = self._turn(context, fn, args, kwargs)
@@ -164,6 +164,20 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
         if wait:
             self._threads_of_ours.join()
             self._threads_of_ours.close()
+
+
+class _Future(concurrent.futures.Future[R]):
+    """One whose waiting threads are known to do nothing meanwhile."""
+
+    def result(self, timeout: float | None = None) -> R:
+        context = None if self.done() else present()
+        if context is None:
+            return super().result(timeout)
+        context.past.move(-1)
+        try:
+            return super().result(timeout)
+        finally:
+            context.past.move(1)
 
 
 class _Work:
