@@ -142,10 +142,10 @@ class ExecutionContext:
         if outer is not None and outer.step_id:
             proposal = proposal._replace(parent=outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self._body(outer):
+        with self._body():
             self.check()
             try:
-                self.past.expect(proposal, self.around)
+                self.past.expect(proposal, self.around, counted=outer is not None)
                 with next_submit():
                     decision = self._recording.submit(proposal)
             except Signal as signal:
@@ -214,7 +214,6 @@ class ExecutionContext:
     def _call(self, run: Callable[[], object], codec: Codec, frame: Frame[ExecutionContext]) -> Ran:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
-        self.past.move(1)
         try:
             value = run()
         except BaseException as error:
@@ -224,7 +223,6 @@ class ExecutionContext:
                 raise
             return Ran(failure=encode_failure(error), traceback=error.__traceback__)
         finally:
-            self.past.move(-1)
             _frame.reset(token)
             frame.ended = True
         self._stop_if_marked(frame)
@@ -296,15 +294,12 @@ class ExecutionContext:
         return frame
 
     @contextmanager
-    def _body(self, outer: Frame[ExecutionContext] | None) -> Iterator[None]:
-        threads = 0 if outer is None else 1
+    def _body(self) -> Iterator[None]:
         with self._guard:
             self._bodies += 1
-        self.past.move(-threads)
         try:
             yield
         finally:
-            self.past.move(threads)
             with self._guard:
                 self._bodies -= 1
                 if not self._bodies:

@@ -48,7 +48,7 @@ class Drift:
         self._patience = _STRICT_PATIENCE_SECONDS if strict else _PATIENCE_SECONDS
         self._judged = False
 
-    def expect(self, call: Call, around: Collection[str]) -> None:
+    def expect(self, call: Call, around: Collection[str], *, counted: bool) -> None:
         """Judge before ``call`` is submitted, if it is new.
 
         Other threads of the handler may not have got there yet. They are waited for shortly;
@@ -59,7 +59,7 @@ class Drift:
         if not self._missing(around):
             self._judged = True
             return
-        alone = self._history.wait_for_others(self._patience)
+        alone = self._history.wait_for_others(self._patience, counted=counted)
         if not self._strict:
             self._patience = 0.0
         missing = self._missing(around)

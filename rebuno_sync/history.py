@@ -37,6 +37,7 @@ class History:
         self._by_parent: dict[str, list[Recorded]] = {}
         self._met: dict[str, Recorded] = {}
         self._moving = 0
+        self._silences = 0
         self.something_new = False
         """Whether this attempt has begun a step that no earlier one had."""
 
@@ -115,12 +116,22 @@ class History:
         with self._guard:
             self._moving += threads
             if self._moving <= 0:
+                self._silences += 1
                 self._changed.notify_all()
 
-    def wait_for_others(self, seconds: float) -> bool:
-        """Wait until no thread runs the handler's code, at most that long; whether none does."""
-        with self._guard:
-            return self._changed.wait_for(lambda: self._moving <= 0, seconds)
+    def wait_for_others(self, seconds: float, *, counted: bool) -> bool:
+        """Wait until every thread that runs the handler's code waits here, at most that long.
+
+        ``counted``: whether the calling thread is one of them. Whether that is so.
+        """
+        seen = self._silences
+        self.move(-int(counted))
+        try:
+            with self._guard:
+                # A silence counts for all who were in it, also when the first of them has left.
+                return self._changed.wait_for(lambda: self._silences > seen, seconds)
+        finally:
+            self.move(int(counted))
 
 
 def _is_called(step: Recorded, around: Collection[str]) -> bool:

@@ -47,13 +47,17 @@ class Past:
             _log.info("execution %s: what is recorded could not be read: %s", self._id, error)
             return []
 
-    def expect(self, proposal: Proposal, around: Collection[str]) -> None:
-        """Before a submit: raises ``Interrupted`` where ``strict`` forbids it."""
+    def expect(self, proposal: Proposal, around: Collection[str], *, counted: bool) -> None:
+        """Before a submit: raises ``Interrupted`` where ``strict`` forbids it.
+
+        ``counted``: whether the calling thread is one of those that ``move`` was told of.
+        """
         self._history.open()
         if self._history.left and proposal.target != PATCHED:
             text = proposal.args if proposal.canonical else canonicalize(proposal.args or "null")
             args_hash = sha256(text.encode()).hexdigest()
-            self._drift.expect(Call(proposal.kind, proposal.target, args_hash), around)
+            call = Call(proposal.kind, proposal.target, args_hash)
+            self._drift.expect(call, around, counted=counted)
 
     def meet(self, decision: StepDecision) -> None:
         """After a submit."""
