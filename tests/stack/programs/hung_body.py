@@ -21,7 +21,7 @@ def hang() -> None:
 
 def handler() -> None:
     if GIVEN["where"] == "pool":
-        rebuno.ThreadPoolExecutor(1).submit(hang)
+        rebuno.ThreadPoolExecutor(1).submit(hang).result()
     else:
         rebuno.parallel([hang])
 
