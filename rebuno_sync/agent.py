@@ -14,6 +14,7 @@ from .context import ExecutionContext
 from .errors import (
     APIError,
     Blocked,
+    CodeChanged,
     Interrupted,
     LeaseSuperseded,
     NetworkError,
@@ -244,11 +245,12 @@ class _Attempt:
         self._context.interrupt(str(signal))
         of_its_kind = (it for cls, it in _STATUS_OF_SIGNAL.items() if isinstance(signal, cls))
         status = next(of_its_kind, OutcomeStatus.INTERRUPTED)
-        because = signal.because if isinstance(signal, Interrupted) else None
+        changed = isinstance(signal, Interrupted) and signal.code_changed
         if status is OutcomeStatus.INTERRUPTED:
-            self._give_back(interrupted=because is None or not self._resumed_by_hand)
+            self._give_back(interrupted=not (changed and self._resumed_by_hand))
         _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
-        return Outcome(status, self._id, reason=str(signal), error=because)
+        error = CodeChanged(str(signal), self._id) if changed else None
+        return Outcome(status, self._id, reason=str(signal), error=error)
 
     def _give_back(self, *, interrupted: bool) -> None:
         """Release the lease once no body runs under it; else it runs out by itself."""

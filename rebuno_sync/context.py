@@ -385,6 +385,7 @@ def ancestors() -> list[ExecutionContext]:
 def _mark_inherited() -> None:
     for context in list(_live):
         context._elsewhere = True
+        context.past.renew_locks()
     _live.clear()
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
-from .errors import CodeChanged, Interrupted
+from .errors import Interrupted
 from .history import Call, History
 from .types import Idempotency, Recorded, Step, StepKind
 
@@ -98,7 +98,7 @@ class Drift:
             " way for old executions with patched(), and it goes on where it was"
         )
         _log.error("%s", message)
-        raise Interrupted(message, CodeChanged(message, self._execution_id))
+        raise Interrupted(message, code_changed=True)
 
     def _named(self, missing: Sequence[Recorded]) -> str:
         steps = {step.step_id: step for step in self._list_steps()}

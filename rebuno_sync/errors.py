@@ -88,17 +88,20 @@ class LeaseSuperseded(Signal):
 
 
 class Interrupted(Signal):
-    """The kernel's answer was lost, so this attempt stops here and the next one replays."""
+    """The kernel's answer was lost, so this attempt stops here and the next one replays.
 
-    def __init__(self, message: str = "", because: RebunoError | None = None) -> None:
+    ``code_changed``: whether nothing was lost, and a strict attempt stops at changed code.
+    """
+
+    def __init__(self, message: str = "", code_changed: bool = False) -> None:
         super().__init__(message)
-        self.because = because
+        self.code_changed = code_changed
 
     def again(self) -> Interrupted:
-        return Interrupted(str(self), self.because)
+        return Interrupted(str(self), self.code_changed)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.because), self.__dict__
+        return type(self), (str(self), self.code_changed), self.__dict__
 
 
 class RebunoError(Exception):

@@ -29,9 +29,7 @@ class History:
 
     def __init__(self, load: Callable[[], list[Recorded]]) -> None:
         self._load = load
-        self._opening = threading.Lock()
-        self._guard = threading.Lock()
-        self._changed = threading.Condition(self._guard)
+        self.renew_locks()
         self._unmet: dict[str, Recorded] | None = None
         self._by_call: dict[Call, dict[str, Recorded]] = {}
         self._by_parent: dict[str, list[Recorded]] = {}
@@ -40,6 +38,11 @@ class History:
         self._silences = 0
         self.something_new = False
         """Whether this attempt has begun a step that no earlier one had."""
+
+    def renew_locks(self) -> None:
+        self._opening = threading.Lock()
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
 
     def open(self) -> None:
         """Read what is recorded, once, before this attempt adds to it."""

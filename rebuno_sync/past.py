@@ -93,6 +93,11 @@ class Past:
         began = self._history.began(step_id)
         return 0.0 if began is None else max(0.0, (self._kernel.wall() - began) / 1_000_000)
 
+    def renew_locks(self) -> None:
+        """In a forked child: other threads of the parent may have held them."""
+        self._patching = threading.Lock()
+        self._history.renew_locks()
+
     def move(self, threads: int) -> None:
         """So many threads more, or fewer, run the handler's own code now."""
         self._history.move(threads)
