@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
-from .errors import Interrupted
-from .history import Call, History
-from .types import Idempotency, Recorded, Step, StepKind
+from .errors import Interrupted, RebunoError
+from .history import History
+from .types import Idempotency, Proposal, Recorded, Step, StepKind
 
 __all__ = ["PATCHED", "Drift"]
 
@@ -48,13 +48,13 @@ class Drift:
         self._patience = _STRICT_PATIENCE_SECONDS if strict else _PATIENCE_SECONDS
         self._judged = False
 
-    def expect(self, call: Call, around: Collection[str], *, counted: bool) -> None:
-        """Judge before ``call`` is submitted, if it is new.
+    def judge(self, new: Proposal, around: Collection[str], *, counted: bool) -> None:
+        """Judge at a new step.
 
         Other threads of the handler may not have got there yet. They are waited for shortly;
         while one still runs, a strict attempt stops and another is judged at a later step.
         """
-        if self._judged or not self._history.is_new(call, around):
+        if self._judged:
             return
         if not self._missing(around):
             self._judged = True
@@ -64,10 +64,10 @@ class Drift:
             self._patience = 0.0
         missing = self._missing(around)
         if missing and self._strict:
-            self._stop(missing, call)
+            self._stop(missing, new)
         self._judged = alone or not missing
         if self._judged and missing:
-            self._report(missing, f"before its first new step, {call.kind} {call.target!r}")
+            self._report(missing, f"before its first new step, {new.kind} {new.target!r}")
 
     def at_end(self) -> None:
         """The handler has returned: what it has not met by now it never will."""
@@ -90,10 +90,10 @@ class Drift:
             self._named(missing),
         )
 
-    def _stop(self, missing: Sequence[Recorded], call: Call) -> NoReturn:
+    def _stop(self, missing: Sequence[Recorded], new: Proposal) -> NoReturn:
         message = (
             f"execution {self._execution_id} was stopped before its first new step,"
-            f" {call.kind} {call.target!r}: {len(missing)} of its recorded steps were not met"
+            f" {new.kind} {new.target!r}: {len(missing)} of its recorded steps were not met"
             f" again: {self._named(missing)}. Nothing is lost: undo the change, or keep the old"
             " way for old executions with patched(), and it goes on where it was"
         )
@@ -101,8 +101,11 @@ class Drift:
         raise Interrupted(message, code_changed=True)
 
     def _named(self, missing: Sequence[Recorded]) -> str:
-        steps = {step.step_id: step for step in self._list_steps()}
-        told = [_told(steps[it.step_id]) for it in missing[:_MOST_NAMED] if it.step_id in steps]
+        try:
+            steps = {step.step_id: step for step in self._list_steps()}
+        except RebunoError:  # Then without their arguments.
+            steps = {}
+        told = [_told(it, steps.get(it.step_id)) for it in missing[:_MOST_NAMED]]
         more = len(missing) - _MOST_NAMED
         return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
 
@@ -111,10 +114,12 @@ def _counts(step: Recorded) -> bool:
     """Whether leaving out the step means something: it has an outcome, or may have taken effect."""
     if step.kind == StepKind.LOCAL and step.target == PATCHED:
         return False
-    return step.status.terminal or step.idempotency == Idempotency.AT_MOST_ONCE
+    return step.settled or step.idempotency == Idempotency.AT_MOST_ONCE
 
 
-def _told(step: Step) -> str:
+def _told(missing: Recorded, step: Step | None) -> str:
+    if step is None:
+        return f"{missing.kind} {missing.target}"
     arguments = json.dumps(step.args, ensure_ascii=False)
     if len(arguments) > _LONGEST_ARGUMENTS:
         arguments = arguments[:_LONGEST_ARGUMENTS] + "…"

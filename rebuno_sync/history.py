@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ class History:
         self._load = load
         self.renew_locks()
         self._unmet: dict[str, Recorded] | None = None
-        self._by_call: dict[Call, dict[str, Recorded]] = {}
+        self._by_call: dict[Call, deque[Recorded]] = {}
         self._by_parent: dict[str, list[Recorded]] = {}
         self._met: dict[str, Recorded] = {}
         self._moving = 0
@@ -52,8 +53,6 @@ class History:
             if self._unmet is None:
                 steps = self._load()
                 for step in steps:
-                    call = Call(step.kind, step.target, step.args_hash)
-                    self._by_call.setdefault(call, {})[step.step_id] = step
                     if step.parent:
                         self._by_parent.setdefault(step.parent, []).append(step)
                 self._unmet = {step.step_id: step for step in steps}
@@ -63,49 +62,60 @@ class History:
         """Whether any recorded step is unmet, wherever it was called."""
         return bool(self._unmet)
 
-    def meet(self, decision: StepDecision) -> None:
-        """This attempt has submitted a step and was answered."""
-        if not decision.step_id:
-            return
-        proceeds = decision.decision == DecisionKind.PROCEED
-        with self._guard:
-            step = self._take(decision.step_id)
-            if step is None:
-                self.something_new = self.something_new or proceeds
-                return
-            self._met[step.step_id] = step
-            passed = [] if proceeds else self._by_parent.pop(step.step_id, [])
-            while passed:  # It is answered for without its body.
-                enclosed = passed.pop()
-                self._take(enclosed.step_id)
-                passed += self._by_parent.pop(enclosed.step_id, [])
+    def meet(self, decision: StepDecision) -> bool:
+        """This attempt has submitted a step and was answered; whether that began a new one.
 
-    def _take(self, step_id: str) -> Recorded | None:
-        step = self._unmet.pop(step_id, None) if self._unmet else None
-        if step is not None:
-            del self._by_call[Call(step.kind, step.target, step.args_hash)][step_id]
-        return step
+        Without a lock, since every replayed step passes here: each step is taken by one thread.
+        """
+        step = self._unmet.pop(decision.step_id, None) if self._unmet else None
+        proceeds = decision.decision == DecisionKind.PROCEED
+        if step is None:
+            if proceeds and not self.something_new:
+                self.something_new = True
+            return proceeds
+        self._met[step.step_id] = step
+        if self._by_parent and not proceeds:
+            self._pass_over(step.step_id)
+        return False
+
+    def _pass_over(self, parent: str) -> None:
+        """A step was answered for without its body: what was called in that is behind us."""
+        passed = self._by_parent.pop(parent, [])
+        while passed:
+            enclosed = passed.pop()
+            if self._unmet is not None:
+                self._unmet.pop(enclosed.step_id, None)
+            passed += self._by_parent.pop(enclosed.step_id, [])
 
     def is_new(self, call: Call, around: Collection[str]) -> bool:
         """Whether a call in the bodies of the steps ``around`` it meets nothing recorded."""
-        with self._guard:
-            recorded = self._by_call.get(call, {}).values()
-            return not any(_is_called(step, around) for step in recorded)
+        unmet = self._unmet or {}
+        if not self._by_call:
+            by_call: dict[Call, deque[Recorded]] = {}
+            for step in list(unmet.values()):
+                of_it = Call(step.kind, step.target, step.args_hash)
+                by_call.setdefault(of_it, deque()).append(step)
+            self._by_call = by_call
+        recorded = self._by_call.get(call, deque())
+        while recorded and recorded[0].step_id not in unmet:  # Most are met in their order.
+            recorded.popleft()
+        return not any(it.step_id in unmet and _is_called(it, around) for it in recorded)
 
     def unmet(self, around: Collection[str]) -> list[Recorded]:
         """What may still be met from the bodies of the steps ``around``, in the order of record."""
-        with self._guard:
-            return [step for step in (self._unmet or {}).values() if self._is_ahead(step, around)]
+        return [step for step in self._ahead() if self._is_called_yet(step, around)]
 
     def anything_unmet(self, around: Collection[str]) -> bool:
         """Whether ``unmet`` would say anything."""
-        with self._guard:
-            return any(self._is_ahead(step, around) for step in (self._unmet or {}).values())
+        return any(self._is_called_yet(step, around) for step in self._ahead())
 
-    def _is_ahead(self, step: Recorded, around: Collection[str]) -> bool:
+    def _ahead(self) -> list[Recorded]:
+        return list((self._unmet or {}).values())
+
+    def _is_called_yet(self, step: Recorded, around: Collection[str]) -> bool:
         if step.parent is not None:
             return _is_called(step, around)
-        return not any(_encloses(met, step) for met in self._met.values())
+        return not any(_encloses(met, step) for met in list(self._met.values()))
 
     def began(self, step_id: str) -> int | None:
         """When an earlier attempt began a step, on the kernel's clock."""

@@ -107,7 +107,8 @@ class KernelClient:
         return understood("steps", lambda: [Step.model_validate(step) for step in found])
 
     def recorded(self, execution_id: str) -> list[Recorded]:
-        return [_recorded(step) for step in self.list_steps(execution_id)]
+        found = [_recorded(step) for step in self.list_steps(execution_id)]
+        return sorted(found, key=lambda step: step.started_at or 0)
 
     def wall(self) -> int:
         return self._kernel_clock.wall()
@@ -302,7 +303,7 @@ def _recorded(step: Step) -> Recorded:
         step.kind,
         step.target,
         step.args_hash,
-        step.status,
+        step.status.terminal,
         step.idempotency,
         None,
         _microseconds(step.started_at),

@@ -29,9 +29,10 @@ class Past:
     def __init__(self, kernel: AgentKernel, lease: Lease, *, strict: bool) -> None:
         self._kernel = kernel
         self._lease = lease
-        self._strict = strict
+        self.strict = strict
         self._id = lease.key.execution_id
         self._history = History(self._load)
+        self.open = self._history.open
         self._drift = Drift(
             self._id, self._history, lambda: kernel.list_steps(self._id), strict=strict
         )
@@ -42,26 +43,30 @@ class Past:
         try:
             return self._lease.insist(lambda: self._kernel.recorded(self._id))
         except RebunoError as error:
-            if self._strict:
+            if self.strict:
                 raise Interrupted(f"reading what is recorded: {error}") from error
             _log.info("execution %s: what is recorded could not be read: %s", self._id, error)
             return []
 
     def expect(self, proposal: Proposal, around: Collection[str], *, counted: bool) -> None:
-        """Before a submit: raises ``Interrupted`` where ``strict`` forbids it.
+        """Before a submit of a strict attempt: raises ``Interrupted`` where it must not be.
 
         ``counted``: whether the calling thread is one of those that ``move`` was told of.
         """
-        self._history.open()
         if self._history.left and proposal.target != PATCHED:
             text = proposal.args if proposal.canonical else canonicalize(proposal.args or "null")
-            args_hash = sha256(text.encode()).hexdigest()
-            call = Call(proposal.kind, proposal.target, args_hash)
-            self._drift.expect(call, around, counted=counted)
+            call = Call(proposal.kind, proposal.target, sha256(text.encode()).hexdigest())
+            if self._history.is_new(call, around):
+                self._drift.judge(proposal, around, counted=counted)
 
-    def meet(self, decision: StepDecision) -> None:
-        """After a submit."""
-        self._history.meet(decision)
+    def meet(self, decision: StepDecision) -> bool:
+        """After a submit; whether it began a step that no earlier attempt had."""
+        return self._history.meet(decision)
+
+    def judge(self, proposal: Proposal, around: Collection[str], *, counted: bool) -> None:
+        """After the submit of a new step, before its body."""
+        if self._history.left and proposal.target != PATCHED:
+            self._drift.judge(proposal, around, counted=counted)
 
     def at_end(self) -> None:
         """The handler has returned."""

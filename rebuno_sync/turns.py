@@ -13,7 +13,7 @@ from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple
 
-__all__ = ["Turn", "Turns", "identity_of", "mark_call", "next_submit"]
+__all__ = ["Turn", "Turns", "identity_of", "mark_call", "take_turn"]
 
 _MARK = "__rebuno_call__"
 _FEWEST_KEPT = 64
@@ -59,13 +59,17 @@ class Turn:
         self._before = before
         self._passed = threading.Event()
 
-    def wait(self) -> None:
-        """Until the call before has been submitted, or never will be."""
+    def __enter__(self) -> None:
+        """Wait until the call before has been submitted, or never will be."""
         if self._before is not None:
             self._before._passed.wait()
             self._before = None
 
+    def __exit__(self, *_: object) -> None:
+        self.pass_on()
+
     def pass_on(self) -> None:
+        """The next one may go."""
         self._passed.set()
 
     @property
@@ -114,16 +118,9 @@ class Turns:
 _FEWEST_KEPT = 64
 
 
-@contextmanager
-def next_submit() -> Iterator[None]:
-    """Around a submit: in its turn, if the calling thread was given one."""
+def take_turn() -> Turn | None:
+    """The turn of the calling thread's next submit, for a ``with`` around that; usually none."""
     turn: Turn | None = getattr(_thread, "turn", None)
-    if turn is None:
-        yield
-        return
-    _thread.turn = None
-    turn.wait()
-    try:
-        yield
-    finally:
-        turn.pass_on()
+    if turn is not None:
+        _thread.turn = None
+    return turn

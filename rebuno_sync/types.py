@@ -165,7 +165,8 @@ class Recorded(NamedTuple):
     kind: str
     target: str
     args_hash: str
-    status: StepStatus
+    settled: bool
+    """Whether its status is terminal."""
     idempotency: str
     parent: str | None
     """The step in whose body it was called, empty when none; ``None`` where the kernel cannot
