@@ -89,17 +89,14 @@ class History:
 
     def is_new(self, call: Call, around: Collection[str]) -> bool:
         """Whether a call in the bodies of the steps ``around`` it meets nothing recorded."""
-        unmet = self._unmet or {}
-        if not self._by_call:
-            by_call: dict[Call, deque[Recorded]] = {}
-            for step in list(unmet.values()):
-                of_it = Call(step.kind, step.target, step.args_hash)
-                by_call.setdefault(of_it, deque()).append(step)
-            self._by_call = by_call
-        recorded = self._by_call.get(call, deque())
-        while recorded and recorded[0].step_id not in unmet:  # Most are met in their order.
-            recorded.popleft()
-        return not any(it.step_id in unmet and _is_called(it, around) for it in recorded)
+        with self._guard:
+            unmet = self._unmet or {}
+            if not self._by_call:
+                self._by_call = _by_call(list(unmet.values()))
+            recorded = self._by_call.get(call, deque())
+            while recorded and recorded[0].step_id not in unmet:  # Most are met in their order.
+                recorded.popleft()
+            return not any(it.step_id in unmet and _is_called(it, around) for it in recorded)
 
     def unmet(self, around: Collection[str]) -> list[Recorded]:
         """What may still be met from the bodies of the steps ``around``, in the order of record."""
@@ -145,6 +142,14 @@ class History:
                 return self._changed.wait_for(lambda: self._silences > seen, seconds)
         finally:
             self.move(int(counted))
+
+
+def _by_call(steps: list[Recorded]) -> dict[Call, deque[Recorded]]:
+    found: dict[Call, deque[Recorded]] = {}
+    for step in steps:
+        call = Call(step.kind, step.target, step.args_hash)
+        found.setdefault(call, deque()).append(step)
+    return found
 
 
 def _is_called(step: Recorded, around: Collection[str]) -> bool:

@@ -64,8 +64,8 @@ class Past:
         return self._history.meet(decision)
 
     def judge(self, proposal: Proposal, around: Collection[str], *, counted: bool) -> None:
-        """After the submit of a new step, before its body."""
-        if self._history.left and proposal.target != PATCHED:
+        """After the submit of a new step, before its body; a strict attempt has judged before."""
+        if not self.strict and self._history.left and proposal.target != PATCHED:
             self._drift.judge(proposal, around, counted=counted)
 
     def at_end(self) -> None:
