@@ -27,7 +27,6 @@ from .heartbeat import Lease
 from .past import Past
 from .ports import AgentKernel
 from .recording import Recording
-from .turns import take_turn
 from .types import (
     DecisionKind,
     Execution,
@@ -145,22 +144,13 @@ class ExecutionContext:
         with self._body():
             self.check()
             try:
-                self.past.open()
-                if self.past.strict:
-                    self.past.expect(proposal, self.around, counted=outer is not None)
-                turn = take_turn()
-                if turn is None:
-                    decision = self._recording.submit(proposal)
-                else:
-                    with turn:
-                        decision = self._recording.submit(proposal)
+                self.past.expect(proposal, outer)
+                decision = self._recording.submit(proposal)
             except Signal as signal:
                 self._remember(signal)
                 raise
-            is_new = self.past.meet(decision)
+            self.past.meet(decision, proposal, outer)
             if decision.decision == DecisionKind.PROCEED:
-                if is_new:
-                    self.past.judge(proposal, self.around, counted=outer is not None)
                 self.check()
                 return self._run(decision.step_id, proposal.target, run, codec, outer)
         return self._follow(decision, proposal.target, codec, outer)

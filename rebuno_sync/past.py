@@ -6,10 +6,12 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from hashlib import sha256
+from typing import Any
 
 from .canonical import canonicalize
 from .drift import PATCHED, Drift
 from .errors import Interrupted, RebunoError
+from .frames import Frame, steps_around
 from .heartbeat import Lease
 from .history import Call, History
 from .ports import AgentKernel
@@ -29,10 +31,9 @@ class Past:
     def __init__(self, kernel: AgentKernel, lease: Lease, *, strict: bool) -> None:
         self._kernel = kernel
         self._lease = lease
-        self.strict = strict
+        self._strict = strict
         self._id = lease.key.execution_id
         self._history = History(self._load)
-        self.open = self._history.open
         self._drift = Drift(
             self._id, self._history, lambda: kernel.list_steps(self._id), strict=strict
         )
@@ -43,30 +44,26 @@ class Past:
         try:
             return self._lease.insist(lambda: self._kernel.recorded(self._id))
         except RebunoError as error:
-            if self.strict:
+            if self._strict:
                 raise Interrupted(f"reading what is recorded: {error}") from error
             _log.info("execution %s: what is recorded could not be read: %s", self._id, error)
             return []
 
-    def expect(self, proposal: Proposal, around: Collection[str], *, counted: bool) -> None:
-        """Before a submit of a strict attempt: raises ``Interrupted`` where it must not be.
-
-        ``counted``: whether the calling thread is one of those that ``move`` was told of.
-        """
-        if self._history.left and proposal.target != PATCHED:
+    def expect(self, proposal: Proposal, frame: Frame[Any] | None) -> None:
+        """Before a submit from ``frame``: raises ``Interrupted`` where ``strict`` forbids it."""
+        self._history.open()
+        if self._strict and self._history.left and proposal.target != PATCHED:
             text = proposal.args if proposal.canonical else canonicalize(proposal.args or "null")
             call = Call(proposal.kind, proposal.target, sha256(text.encode()).hexdigest())
+            around = _steps_around(frame)
             if self._history.is_new(call, around):
-                self._drift.judge(proposal, around, counted=counted)
+                self._drift.judge(proposal, around, counted=frame is not None)
 
-    def meet(self, decision: StepDecision) -> bool:
-        """After a submit; whether it began a step that no earlier attempt had."""
-        return self._history.meet(decision)
-
-    def judge(self, proposal: Proposal, around: Collection[str], *, counted: bool) -> None:
-        """After the submit of a new step, before its body; a strict attempt has judged before."""
-        if not self.strict and self._history.left and proposal.target != PATCHED:
-            self._drift.judge(proposal, around, counted=counted)
+    def meet(self, decision: StepDecision, proposal: Proposal, frame: Frame[Any] | None) -> None:
+        """After a submit from ``frame``, before the body. A strict attempt has judged before."""
+        is_new = self._history.meet(decision)
+        if is_new and not self._strict and self._history.left and proposal.target != PATCHED:
+            self._drift.judge(proposal, _steps_around(frame), counted=frame is not None)
 
     def at_end(self) -> None:
         """The handler has returned."""
@@ -106,3 +103,7 @@ class Past:
     def move(self, threads: int) -> None:
         """So many threads more, or fewer, run the handler's own code now."""
         self._history.move(threads)
+
+
+def _steps_around(frame: Frame[Any] | None) -> list[str]:
+    return [] if frame is None else steps_around(frame, frame.context)

@@ -32,7 +32,7 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "heartbeat", "recording", "frames", "turns", "history", "drift", "past"),
+        *("workers", "heartbeat", "turns", "recording", "frames", "history", "drift", "past"),
         *("context", "pool", "effects", "parallelism", "durable", "patching"),
     ],
     "edges": [
