@@ -6,10 +6,12 @@ import concurrent.futures
 import contextvars
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures.thread import BrokenThreadPool
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from .context import ExecutionContext, present
 from .turns import Turn, Turns
@@ -65,18 +67,24 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
     ) -> None:
         # The base class starts its threads in ``submit``, which is replaced: none of them exist.
         super().__init__(max_workers, thread_name_prefix, initializer, initargs)
+        self._name = thread_name_prefix or "rebuno-pool"
+        self._begin_thread = None if initializer is None else (initializer, initargs)
+        self._open = True
+        self._is_broken = False
+        self._begin()
+        _pools.add(self)
+
+    def _begin(self) -> None:
+        """Begin with no thread and nothing queued: also in a forked child, which has neither."""
         self._threads_of_ours: Workers[_Work] = Workers(
-            thread_name_prefix or "rebuno-pool",
+            self._name,
             lambda work, _: self._run(work),
             size=self._max_workers,
             longest_queue=_MOST_QUEUED,
         )
-        self._begin_thread = None if initializer is None else (initializer, initargs)
         self._thread = threading.local()
         self._turns = Turns()
         self._queueing = threading.Lock()
-        self._open = True
-        self._is_broken = False
 
     def submit(
         self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -189,3 +197,14 @@ class _Work:
         self.future = future
         self.call = call
         self.turn = turn
+
+
+_pools: WeakSet[ThreadPoolExecutor] = WeakSet()
+
+
+def _forget_inherited() -> None:
+    for pool in list(_pools):
+        pool._begin()
+
+
+os.register_at_fork(after_in_child=_forget_inherited)

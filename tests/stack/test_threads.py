@@ -384,3 +384,17 @@ def test_each_thread_of_a_pool_is_begun_by_the_initializer() -> None:
             futures[0].result(20)
         with pytest.raises(BrokenThreadPool):
             broken.submit(len, "ab").result(20)
+
+
+def test_a_pool_that_was_used_before_a_fork_serves_both_sides(tmp_path: Path) -> None:
+    """The child has none of its threads, and begins its own."""
+    program = Path(__file__).parent / "programs" / "forked_pool.py"
+    # Newer interpreters warn of forks beside threads; the child is meant to work all the same.
+    script = ChildScript(
+        program,
+        tmp_path,
+        options=("-W", "error", "-W", "ignore:This process:DeprecationWarning"),
+        db=tmp_path / "kernel.db",
+    )
+    values = [2, 2, 4, 6, 6]
+    assert script.run() == [values, values, 0]
