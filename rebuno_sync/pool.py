@@ -118,7 +118,8 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
     ) -> Turn:
         if context is not None:
             try:
-                return self._turns.turn(context, fn, args, kwargs)
+                attempt = (context.id, context.dispatch_id, context.dispatch_attempt)
+                return self._turns.turn(attempt, fn, args, kwargs)
             except Exception:
                 pass
         return Turn(None)

@@ -67,7 +67,7 @@ def test_c7_a_cancel_ends_a_wait_within_a_second(
             ended.set()
 
     # Short leases, so that a kernel which gives no notice is asked often enough.
-    with Service(tmp_path, lease_timeout=1.5) as service:
+    with Service(tmp_path, lease_timeout=2) as service:
         if where == "over HTTP":
             service.agent(handler)
         else:
@@ -90,43 +90,73 @@ def test_c7_a_cancel_ends_a_wait_within_a_second(
 # -- C9
 
 
+class Loop:
+    """A handler that performs one effect after another, each of which takes a little while."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, int] = {}
+        self._effect = rebuno.tool("effect")(self._body)
+
+    def _body(self, execution_id: str, n: int) -> None:
+        self.bodies[execution_id] = n + 1
+        threading.Event().wait(random.uniform(0.005, 0.015))
+
+    def handler(self) -> None:
+        execution_id = rebuno.execution().id
+        for n in range(1000):
+            self._effect(execution_id, n)
+
+    def cancelled(self, kernel: Kernel, execution_id: str) -> int:
+        """Cancel it at a random moment; how many bodies had begun by then."""
+        wait_until(lambda: execution_id in self.bodies, "the first effect")
+        threading.Event().wait(random.uniform(0, 0.1))
+        kernel.cancel(execution_id)
+        return self.bodies[execution_id]
+
+    def check(self, kernel: Kernel, execution_id: str, begun: int) -> None:
+        # One that was let proceed before the cancel may begin its body a moment after it.
+        assert self.bodies[execution_id] - begun <= 1
+        assert kernel.get(execution_id).status == "cancelled"
+        events = [event.type for event in kernel.events(execution_id, limit=1000)]
+        later = events[events.index("execution.cancelled") :]
+        assert {event for event in later if event.startswith("step.")} <= {"step.cancelled"}
+
+
 @pytest.mark.slow
 def test_c9_cancelled_at_a_random_moment_it_ends_at_the_next_effect_at_the_latest(
     kernel: Kernel,
 ) -> None:
     """Two hundred times: cancelled, and no effect begins after that."""
-
-    @rebuno.tool
-    def effect(execution_id: str, n: int) -> None:
-        bodies[execution_id] = n + 1
-        threading.Event().wait(random.uniform(0.005, 0.015))
-
-    def handler() -> None:
-        execution_id = rebuno.execution().id
-        for n in range(1000):
-            effect(execution_id, n)
-
-    bodies: dict[str, int] = {}
+    loop = Loop()
 
     def once(_: int) -> None:
         execution_id = created(kernel)
-        with background(lambda: attempt(kernel, execution_id, handler)) as thread:
-            wait_until(lambda: execution_id in bodies, "the first effect")
-            threading.Event().wait(random.uniform(0, 0.1))
-            kernel.cancel(execution_id)
-            begun = bodies.get(execution_id, 0)
+        with background(lambda: attempt(kernel, execution_id, loop.handler)) as thread:
+            begun = loop.cancelled(kernel, execution_id)
             assert thread.result().status in OVER
-        # One that was let proceed before the cancel may begin its body a moment after it.
-        assert bodies.get(execution_id, 0) - begun <= 1
-        assert kernel.get(execution_id).status == "cancelled"
-        events = kernel.events(execution_id, limit=1000)
-        end = [event.type for event in events].index("execution.cancelled")
-        later = {event.type for event in events[end:] if event.type.startswith("step.")}
-        assert later <= {"step.cancelled"}
-        assert len(kernel.list_steps(execution_id)) >= bodies.get(execution_id, 0)
+        loop.check(kernel, execution_id, begun)
 
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(once, range(200)))
+
+
+def test_c9_cancelled_at_a_random_moment_it_ends_over_http_too(tmp_path: Path) -> None:
+    """The same with an agent that a kernel delivers to."""
+    loop = Loop()
+    with Service(tmp_path) as service:
+        agent = service.agent(loop.handler)
+
+        def once(_: int) -> None:
+            execution_id = service.kernel.create("served").id
+            begun = loop.cancelled(service.kernel, execution_id)
+            begun_by_execution[execution_id] = begun
+
+        begun_by_execution: dict[str, int] = {}
+        with ThreadPoolExecutor(5) as pool:
+            list(pool.map(once, range(30)))
+        assert agent.join(20)
+        for execution_id, begun in begun_by_execution.items():
+            loop.check(service.kernel, execution_id, begun)
 
 
 @pytest.mark.slow
