@@ -103,11 +103,16 @@ class KernelClient:
         return understood("an execution", lambda: Execution.model_validate(answer))
 
     def list_steps(self, execution_id: str) -> list[Step]:
-        found = self._get(_path(execution_id) + "/steps") or []
+        return self._steps(_path(execution_id) + "/steps")
+
+    def _steps(self, path: str) -> list[Step]:
+        found = self._get(path) or []
         return understood("steps", lambda: [Step.model_validate(step) for step in found])
 
     def recorded(self, execution_id: str) -> list[Recorded]:
-        found = [_recorded(step) for step in self.list_steps(execution_id)]
+        # A kernel that does not know this parameter tells all, as if it were not there.
+        steps = self._steps(_path(execution_id) + "/steps?values=none")
+        found = [_recorded(step) for step in steps]
         return sorted(found, key=lambda step: step.started_at or 0)
 
     def wall(self) -> int:

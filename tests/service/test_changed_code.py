@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.services import Service
+from support.services import SECRET, Service
 
 import rebuno_sync as rebuno
 from rebuno_sync.clock import ManualClock
+from rebuno_sync.kernel_client import KernelClient
 from rebuno_sync.remote_clock import RemoteClock
 
 
@@ -103,3 +104,24 @@ def test_a_date_that_is_none_tells_nothing(date: str | None) -> None:
     clock = RemoteClock(own)
     clock.hear(date)
     assert clock.wall() == own.wall()
+
+
+def test_what_is_recorded_comes_in_its_order_and_without_its_values(tmp_path: Path) -> None:
+    """A history of megabytes is not sent to every attempt that resumes it."""
+    with Service(tmp_path) as service:
+        service.agent(lambda: [search("x" * 100_000), outer()])
+        service.run()
+        execution = service.client.list().executions[0]
+        client = KernelClient(service.url, "served", SECRET)
+        recorded = client.recorded(execution.id)
+        client.close()
+        steps = {step.step_id: step for step in service.kernel.list_steps(execution.id)}
+    assert [(it.target, it.args_hash) for it in recorded] == [
+        (steps[it.step_id].target, steps[it.step_id].args_hash) for it in recorded
+    ]
+    assert [it.target for it in recorded] == ["search", "outer", "search"]
+    assert all(it.settled and it.parent is None for it in recorded)
+    assert all(
+        (it.started_at or 0) <= (it.completed_at or 0) <= service.kernel.agent.wall()
+        for it in recorded
+    )
