@@ -8,13 +8,13 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures.thread import BrokenThreadPool
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from .context import ExecutionContext, present
-from .turns import Turn, Turns
+from .turns import Turn, Turns, identity_of
 from .workers import Workers
 
 __all__ = ["ThreadPoolExecutor", "carry"]
@@ -91,11 +91,12 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
     ) -> concurrent.futures.Future[R]:
         """As in the base class, with the submitting thread's context carried along."""
         context = present()
+        identity = None if context is None else _identity(context, fn, args, kwargs)
         call = contextvars.copy_context().run
         future: concurrent.futures.Future[R] = _Future()
         with self._queueing:
             self._refuse_if_over()
-            turn = self._turn(context, fn, args, kwargs)
+            turn = self._turns.turn(identity)
             work = _Work(future, functools.partial(call, fn, *args, **kwargs), turn)
             if context is not None:
                 context.past.move(1)
@@ -108,21 +109,6 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
             raise BrokenThreadPool("the initializer of a thread failed; the pool is not usable")
         if not self._open:
             raise RuntimeError("cannot schedule new futures after shutdown")
-
-    def _turn(
-        self,
-        context: ExecutionContext | None,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Turn:
-        if context is not None:
-            try:
-                attempt = (context.id, context.dispatch_id, context.dispatch_attempt)
-                return self._turns.turn(attempt, fn, args, kwargs)
-            except Exception:
-                pass
-        return Turn(None)
 
     def _run(self, work: _Work) -> None:
         if not self._thread_is_begun():
@@ -173,6 +159,22 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
         if wait:
             self._threads_of_ours.join()
             self._threads_of_ours.close()
+
+
+def _identity(
+    context: ExecutionContext,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Hashable | None:
+    """What a turn is kept for: a call of a tool in one attempt."""
+    try:
+        call = identity_of(fn, args, kwargs)
+    except Exception:  # The call itself raises it again, into its future.
+        return None
+    if call is None:
+        return None
+    return context.id, context.dispatch_id, context.dispatch_attempt, call
 
 
 class _Future(concurrent.futures.Future[R]):

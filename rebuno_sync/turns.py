@@ -95,27 +95,17 @@ class Turns:
         self._last: dict[Hashable, Turn] = {}
         self._most = _FEWEST_KEPT
 
-    def turn(
-        self,
-        scope: Hashable,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Turn:
-        """The next turn of this very call in ``scope``; one of its own for what is no effect."""
-        identity = identity_of(fn, args, kwargs)
+    def turn(self, identity: Hashable | None) -> Turn:
+        """The next turn of this very call; ``None`` is like no other."""
         if identity is None:
             return Turn(None)
         with self._guard:
             if len(self._last) >= self._most:  # Most of them are over.
                 self._last = {call: turn for call, turn in self._last.items() if not turn.passed}
                 self._most = max(2 * len(self._last), _FEWEST_KEPT)
-            turn = Turn(self._last.get((scope, identity)))
-            self._last[(scope, identity)] = turn
+            turn = Turn(self._last.get(identity))
+            self._last[identity] = turn
             return turn
-
-
-_FEWEST_KEPT = 64
 
 
 def take_turn() -> Turn | None:
