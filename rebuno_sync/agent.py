@@ -78,13 +78,15 @@ def dispatch(
     *,
     renewer: Renewer = RENEWER,
     secured: Callable[[], object] = lambda: None,
+    stall_timeout: float | None = None,
     strict: bool = False,
     resumed_by_hand: bool = False,
 ) -> Outcome:
     """Run ``handler`` for the execution that ``lease`` covers, in this thread.
 
     ``secured`` is called before the handler, once the kernel has accepted a heartbeat: whatever
-    else runs this execution here is stale then.
+    else runs this execution here is stale then. ``stall_timeout``: seconds for which the handler
+    may neither enter nor leave an effect; after that its lease is renewed no more.
 
     ``strict``: whether to stop before the first new step when recorded ones were not met again.
     ``resumed_by_hand``: whether nobody but the caller begins the next attempt, so that such a stop
@@ -102,6 +104,7 @@ def dispatch(
         if not renewer.secure(lease, kernel):
             return Outcome(OutcomeStatus.LEASE_SUPERSEDED, execution_id)
         secured()
+        lease.moves.expect(stall_timeout)
         context = ExecutionContext(kernel, lease, execution, strict=strict)
         attempt = _Attempt(handler, kernel, lease, context, resumed_by_hand=resumed_by_hand)
         try:

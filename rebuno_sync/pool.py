@@ -13,6 +13,7 @@ from concurrent.futures.thread import BrokenThreadPool
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
+from .carrying import in_copies
 from .context import ExecutionContext, present
 from .turns import Turn, Turns, identity_of
 from .workers import Workers
@@ -34,16 +35,16 @@ def carry(fn: Callable[P, R]) -> Callable[P, R]:
     spans); each call gets a copy of its own, so calls may overlap. Outside an execution it carries
     just that.
     """
-    taken = contextvars.copy_context()
     context = present()
+    in_copy = in_copies(fn)
+    if context is None:
+        return in_copy
 
     @functools.wraps(fn)
     def carried(*args: P.args, **kwargs: P.kwargs) -> R:
-        if context is None:
-            return taken.copy().run(fn, *args, **kwargs)
         context.past.move(1)
         try:
-            return taken.copy().run(fn, *args, **kwargs)
+            return in_copy(*args, **kwargs)
         finally:
             context.past.move(-1)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 __all__ = [
+    "LARGEST_BATCH",
     "Agent",
     "DecisionKind",
     "DispatchStatus",
@@ -31,7 +32,12 @@ __all__ = [
     "StepDecision",
     "StepKind",
     "StepStatus",
+    "check_idempotency",
 ]
+
+
+LARGEST_BATCH = 100
+"""Operations in one request of the extension ``batch``: a kernel refuses more."""
 
 
 class ExecutionStatus(StrEnum):
@@ -88,6 +94,14 @@ class Idempotency(StrEnum):
     AT_MOST_ONCE = "at_most_once"
 
 
+def check_idempotency(idempotency: str) -> None:
+    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
+    if idempotency not in tuple(Idempotency):
+        raise ValueError(
+            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
+        )
+
+
 class DecisionKind(StrEnum):
     """What a kernel answers to a submit or an outcome (protocol.md 7.5)."""
 
@@ -116,6 +130,13 @@ class LeaseKey(NamedTuple):
     execution_id: str
     dispatch_id: str
     attempt: int
+    runner: str = ""
+    """Who runs the attempt: a UUID that the process which took its webhook made for it. Empty where
+    nobody asks (``runner`` in the service page)."""
+
+    def is_attempt(self, other: LeaseKey) -> bool:
+        """Whether it is the same attempt, whoever runs it."""
+        return self[:3] == other[:3]
 
 
 class Proposal(NamedTuple):
@@ -148,6 +169,11 @@ class StepDecision:
     approval_id: str = ""
     reason: str = ""
     rule_id: str = ""
+    attempt: int = 0
+    """How many tries of the step have failed and were to be followed by another (protocol.md
+    17, ``attempts``)."""
+    retry_in: float = 0.0
+    """Seconds that are left of the back-off before the next one."""
 
     @property
     def result(self) -> Any:

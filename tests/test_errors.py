@@ -25,6 +25,7 @@ from rebuno_sync.errors import (
     RateLimited,
     RebunoError,
     Signal,
+    StepTimeout,
     StorageError,
     ToolError,
     UnauthorizedError,
@@ -51,6 +52,14 @@ ARGUMENTS: dict[type[BaseException], dict[str, object]] = {
     },
     CodeChanged: {"message": "it has changed", "execution_id": "e-1"},
     Interrupted: {"message": "stopped", "code_changed": True},
+    StepTimeout: {
+        "message": "timed out after 2 s",
+        "tool_id": "fetch",
+        "step_id": "ab" * 32,
+        "error_type": "rebuno_sync.errors.StepTimeout",
+        "traceback": "File ...",
+        "reason": "timeout",
+    },
     ExecutionFailed: {"message": "it failed", "execution_id": "e-1", "reason": "tool_error: x"},
     ExecutionCancelled: {"message": "it ended", "execution_id": "e-1", "reason": "by a person"},
 }

@@ -27,16 +27,20 @@ LAYERS = {
         "signing",
         "codec",
         "failures",
+        "outcomes",
+        "retrying",
         "binding",
         "replies",
         "endings",
     ],
     "execution stack": [
-        *("workers", "heartbeat", "turns", "recording", "frames", "history", "drift", "past"),
-        *("context", "pool", "effects", "parallelism", "durable", "patching"),
+        *("workers", "stalling", "heartbeat", "turns", "recording", "bodies", "frames"),
+        *("history", "drift", "past", "carrying", "timed", "tries", "context", "pool"),
+        *("effects", "parallelism", "durable", "patching"),
     ],
     "edges": [
-        *("transport", "delivery", "remote_clock", "kernel_client", "client", "sender", "outbox"),
+        *("transport", "delivery", "remote_clock", "kernel_client", "client", "sender", "held"),
+        "outbox",
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
@@ -54,15 +58,22 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"workers", "heartbeat", "sender", "serving", "pool", "parallelism"}
-STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
+STARTS_THREADS = {"workers", "heartbeat", "serving", "pool", "parallelism"}
+STARTS_THREADS |= {
+    "kernel.store.commits",
+    "kernel.store.watch",
+    "kernel.dispatcher",
+    "kernel.crew",
+    "cli.provider",
+}
 SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
-COPIES_CONTEXT = "pool"
+COPIES_CONTEXT = {"carrying", "pool"}
 KEEPS_SIGNALS = {
     "agent": "turns a signal into an Outcome",
     "pool": "hands it to a future, which raises it again",
+    "timed": "raises in one thread what a body raised in another",
 }
 """Each with its reason."""
 
@@ -210,7 +221,7 @@ def touches_the_context_variable(module: Module) -> Iterator[str]:
         return
     for node, name in module.uses():
         if name.startswith("contextvars."):
-            copies = name == "contextvars.copy_context" and module.name == COPIES_CONTEXT
+            copies = name == "contextvars.copy_context" and module.name in COPIES_CONTEXT
             if not copies:
                 yield module.at(node, f"{name}: only {CONTEXT_VARIABLE}.py has a context variable")
         elif last(name) in context_variables():

@@ -32,6 +32,7 @@ PUBLIC = [
     "RateLimited",
     "RebunoError",
     "Signal",
+    "StepTimeout",
     "StorageError",
     "Terminated",
     "ThreadPoolExecutor",

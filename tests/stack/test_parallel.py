@@ -365,3 +365,33 @@ def test_a_cancelled_future_gives_its_place_up(kernel: Kernel) -> None:
             return [future.result(20) for future in futures[1:]]
 
     assert rebuno.run(handler, kernel=kernel) == [1, 1]
+
+
+def test_a_signal_wakes_the_calls_that_sleep(kernel: Kernel) -> None:
+    """A lost answer that one call meets does not wait for another's hour."""
+    execution_id = created(kernel)
+
+    def interrupted() -> None:
+        wait_until(lambda: "sleep" in statuses(kernel), "the sleep")
+        rebuno.execution().interrupt("as a test says")
+        add(1)
+
+    def handler() -> None:
+        rebuno.parallel([(rebuno.sleep, 3600), interrupted])
+
+    assert attempt(kernel, execution_id, handler).status == "interrupted"
+
+
+def test_tools_with_bounds_keep_their_places(kernel: Kernel) -> None:
+    """A time-out runs the body in a thread of its own; the submit is the caller's."""
+
+    @rebuno.tool(timeout=20.0, retries=2)
+    def place(n: int) -> str:
+        return rebuno.execution().around[0]
+
+    def handler() -> list[str]:
+        return rebuno.parallel([(place, 1)] * 12)
+
+    got = rebuno.run(handler, kernel=kernel)
+    steps = {it.step_id: it for it in kernel.list_steps(kernel.list().executions[0].id)}
+    assert [steps[step_id].occurrence for step_id in got] == list(range(12))
