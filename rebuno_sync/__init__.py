@@ -36,6 +36,7 @@ from .local import run
 from .parallelism import parallel
 from .patching import patched
 from .pool import ThreadPoolExecutor, carry
+from .refusals import raise_for_refusal
 
 __all__ = [
     "APIError",
@@ -71,6 +72,7 @@ __all__ = [
     "now",
     "parallel",
     "patched",
+    "raise_for_refusal",
     "random",
     "run",
     "sleep",

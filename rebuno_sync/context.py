@@ -41,10 +41,9 @@ from .types import (
     check_idempotency,
 )
 
-__all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution", "present"]
+__all__ = ["ExecutionContext", "ancestors", "current", "execution", "here"]
 
 R = TypeVar("R")
-
 
 _frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_frame", default=None)
 _live: set[ExecutionContext] = set()
@@ -94,6 +93,11 @@ class ExecutionContext:
     def around(self) -> list[str]:
         """The ids of the steps in whose bodies the calling thread is, innermost first."""
         return steps_around(_frame.get(), self)
+
+    @property
+    def knows_recorded(self) -> bool:
+        """Whether ``replaying`` can be told without asking the kernel."""
+        return self.past.known
 
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
@@ -166,17 +170,18 @@ class ExecutionContext:
         return self._follow(decision, proposal.target, codec, outer)
 
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
-        """The decision on an effect: the kernel's, or the result that an earlier try of the body
-        around it got."""
-        results = None if outer is None else outer.results
-        if results is not None and (known := results.take(proposal)) is not None:
-            return known
-        self._heard(lambda: self.past.expect(proposal, outer))
-        decision = self._heard(lambda: self._recording.submit(proposal))
-        self.past.meet(decision, proposal, outer)
-        if results is not None:
-            results.note(proposal, decision)
-        return decision
+        def propose() -> StepDecision:
+            self.past.expect(proposal, outer)
+            return self._recording.submit(proposal)
+
+        def ask() -> StepDecision:
+            decision = self._heard(propose)
+            self.past.meet(decision, proposal, outer)
+            return decision
+
+        if outer is None or outer.results is None:
+            return ask()
+        return outer.results.decided(proposal, ask)
 
     def _follow(
         self,
@@ -222,10 +227,10 @@ class ExecutionContext:
             self.stay_home()
             return ran
 
-        if bounds.retries.attempts == 1 and not met.attempt:
+        policy, kept = bounds.retries, self._recording
+        if policy.attempts == 1 and not met.attempt:
             ran = once()
         else:
-            policy, kept = bounds.retries, self._recording
             ran = self._heard(lambda: settled(met, policy, kept, self.wait, once))
         if (failure := ran.failure) is None:
             decision = self._heard(lambda: self._recording.result(step_id, ran.result))
@@ -361,12 +366,6 @@ def execution() -> ExecutionContext:
     return current("execution()")
 
 
-def present() -> ExecutionContext | None:
-    """The execution that the calling thread runs, if any."""
-    frame = _frame.get()
-    return None if frame is None else frame.context
-
-
 def current(what: str) -> ExecutionContext:
     """The current execution, for the effect that is called ``what`` in the error."""
     frame = _frame.get()
@@ -375,15 +374,16 @@ def current(what: str) -> ExecutionContext:
     raise outside(what, others_live=bool(_live))
 
 
+def here() -> tuple[ExecutionContext, str] | None:
+    """The calling thread's execution and the step whose body it runs, if any; raises nothing."""
+    frame = _frame.get()
+    return None if frame is None else (frame.context, frame.step_id)
+
+
 def ancestors() -> list[ExecutionContext]:
     """The executions that the calling thread is in, innermost first."""
-    found: list[ExecutionContext] = []
     frame = _frame.get()
-    while frame is not None:
-        if not found or found[-1] is not frame.context:
-            found.append(frame.context)
-        frame = frame.outer
-    return found
+    return [] if frame is None else list(dict.fromkeys(it.context for it in frame.and_outer()))
 
 
 def _mark_inherited() -> None:

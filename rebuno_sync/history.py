@@ -58,6 +58,10 @@ class History:
                 self._unmet = {step.step_id: step for step in steps}
 
     @property
+    def is_open(self) -> bool:
+        return self._unmet is not None
+
+    @property
     def left(self) -> bool:
         """Whether any recorded step is unmet, wherever it was called."""
         return bool(self._unmet)

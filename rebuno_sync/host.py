@@ -6,10 +6,10 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from pydantic import BaseModel
@@ -32,6 +32,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 
 
+class SupportsClose(Protocol):
+    def close(self) -> object: ...
+
+
 class Agent:
     """Runs a handler for the executions that a kernel delivers by webhook.
 
@@ -45,9 +49,11 @@ class Agent:
     ``workers``: handlers that run at once; more wait in a queue. ``grace``: seconds that handlers
     have to finish when the agent closes. ``stall_timeout``: seconds for which a handler may neither
     enter nor leave an effect; after that it is taken for hung, its lease runs out, and another
-    attempt takes over. No limit by default; it must be longer than any one body. ``strict``:
-    whether an attempt stops, as ``interrupted``, before its first new step when recorded ones were
-    not met again.
+    attempt takes over. No limit by default; it must be longer than any one body.
+    ``closes``: what its handlers use and nobody else, an ``MCPClient`` say; it is closed after they
+    have ended.
+    ``strict``: whether an attempt stops, as ``interrupted``, before its first new step when
+    recorded ones were not met again.
 
     The form of its signatures is found out; ``REBUNO_SIGNATURE`` (``v1`` or ``body``) pins it.
     Nothing starts, and nothing is connected, before a delivery or ``run``. After a fork the child
@@ -68,6 +74,7 @@ class Agent:
         workers: int = 32,
         grace: float = 10.0,
         stall_timeout: float | None = None,
+        closes: Iterable[SupportsClose] = (),
         strict: bool = False,
     ) -> None:
         if not agent_id:
@@ -97,6 +104,7 @@ class Agent:
         self._grace = grace
         self._stall_timeout = stall_timeout
         self._strict = strict
+        self._closes = list(closes)
         self._binding: Binding | None = None
         self._closed = self._ended = False
         self._stops: set[Stop] = set()
@@ -256,6 +264,8 @@ class Agent:
                 self._closed = True
             if service is not None and not self._ended:
                 service.close(self._grace)
+            if not self._ended:
+                self._close_what_it_used()
             self._ended = True  # One that was interrupted before it came here is closed again.
         for stop in list(self._stops):
             stop.set()
@@ -270,6 +280,13 @@ class Agent:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _close_what_it_used(self) -> None:
+        for used in self._closes:
+            try:
+                used.close()
+            except Exception:
+                _log.exception("agent %s: %r could not be closed", self.agent_id, used)
 
 
 class Entrance:

@@ -70,6 +70,11 @@ class Past:
         self._history.open()
         self._drift.at_end()
 
+    @property
+    def known(self) -> bool:
+        """Whether what is recorded has been read."""
+        return self._history.is_open
+
     def replaying(self, around: Collection[str]) -> bool:
         """Whether recorded steps are ahead and nothing new has begun."""
         self._history.open()

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from .carrying import in_copies
-from .context import ExecutionContext, present
+from .context import ExecutionContext, here
 from .turns import Turn, Turns, identity_of
 from .workers import Workers
 
@@ -35,7 +35,7 @@ def carry(fn: Callable[P, R]) -> Callable[P, R]:
     spans); each call gets a copy of its own, so calls may overlap. Outside an execution it carries
     just that.
     """
-    context = present()
+    context = _present()
     in_copy = in_copies(fn)
     if context is None:
         return in_copy
@@ -91,7 +91,7 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
         self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> concurrent.futures.Future[R]:
         """As in the base class, with the submitting thread's context carried along."""
-        context = present()
+        context = _present()
         identity = None if context is None else _identity(context, fn, args, kwargs)
         call = contextvars.copy_context().run
         future: concurrent.futures.Future[R] = _Future()
@@ -162,6 +162,11 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
             self._threads_of_ours.close()
 
 
+def _present() -> ExecutionContext | None:
+    found = here()
+    return None if found is None else found[0]
+
+
 def _identity(
     context: ExecutionContext,
     fn: Callable[..., Any],
@@ -182,7 +187,7 @@ class _Future(concurrent.futures.Future[R]):
     """One whose waiting threads are known to do nothing meanwhile."""
 
     def result(self, timeout: float | None = None) -> R:
-        context = None if self.done() else present()
+        context = None if self.done() else _present()
         if context is None:
             return super().result(timeout)
         context.past.move(-1)

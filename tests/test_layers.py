@@ -29,6 +29,7 @@ LAYERS = {
         "failures",
         "outcomes",
         "retrying",
+        "refusals",
         "binding",
         "replies",
         "endings",
@@ -37,6 +38,7 @@ LAYERS = {
         *("workers", "stalling", "heartbeat", "turns", "recording", "bodies", "frames"),
         *("history", "drift", "past", "carrying", "timed", "tries", "context", "pool"),
         *("effects", "parallelism", "durable", "patching"),
+        *("mcp", "logs"),
     ],
     "edges": [
         *("transport", "delivery", "remote_clock", "kernel_client", "client", "sender", "held"),
@@ -66,7 +68,7 @@ STARTS_THREADS |= {
     "kernel.crew",
     "cli.provider",
 }
-SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
+SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "mcp", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = {"carrying", "pool"}

@@ -46,6 +46,7 @@ PUBLIC = [
     "now",
     "parallel",
     "patched",
+    "raise_for_refusal",
     "random",
     "run",
     "sleep",
