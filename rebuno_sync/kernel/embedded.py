@@ -78,7 +78,7 @@ class Kernel:
         self.core = Core(
             self._store,
             clock,
-            lease_timeout=lease_timeout,
+            lease_timeout=float(lease_timeout),
             max_attempts=max_attempts,
             deadline=deadline,
         )
