@@ -109,9 +109,12 @@ class Lease:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             # Each in a thread of its own: one that blocks or raises a signal holds nobody up.
-            threading.Thread(
-                target=_call_quietly, args=(callback,), name="rebuno-on-cancel", daemon=True
-            ).start()
+            try:
+                threading.Thread(
+                    target=_call_quietly, args=(callback,), name="rebuno-on-cancel", daemon=True
+                ).start()
+            except RuntimeError:  # None can be had: better here than never.
+                _call_quietly(callback)
 
     def on_end(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once when the lease ends; at once if it has."""
@@ -178,16 +181,19 @@ class Renewer:
         self._stopped = False
 
     def keep(self, lease: Lease, kernel: AgentKernel) -> None:
-        """Renew ``lease`` from now on, until ``drop`` or its end. Once is enough."""
+        """Renew ``lease`` from now on, until ``drop`` or its end. Once is enough.
+
+        Raises ``RuntimeError`` when no thread can be had.
+        """
         with self._guard:
             if self._stopped or lease in self._kept:
                 return
-            self._kept[lease] = _Kept(kernel)
-            self._schedule(lease, self._clock.monotonic() + lease.interval)
-            if self._thread is None:
+            if self._thread is None:  # First: where none can be had, nothing is kept.
                 thread = threading.Thread(target=self._loop, name="rebuno-heartbeat", daemon=True)
                 thread.start()
                 self._thread = thread
+            self._kept[lease] = _Kept(kernel)
+            self._schedule(lease, self._clock.monotonic() + lease.interval)
 
     def drop(self, lease: Lease) -> None:
         """Renew it no more."""
@@ -239,10 +245,18 @@ class Renewer:
                     continue
             try:
                 for beat in self._take_due(self._clock.monotonic()):
-                    self._sender(beat.kernel).offer(beat)
+                    self._hand_over(beat)
             except Exception:
                 _log.exception("a heartbeat failed")
                 self._clock_out()
+
+    def _hand_over(self, beat: _Beat) -> None:
+        try:
+            self._sender(beat.kernel).offer(beat)
+        except RuntimeError as error:
+            _log.warning("heartbeats wait: %s", error)
+            for lease in beat.leases:
+                self._apply(lease, Renewal.UNKNOWN, sent_at=0.0)
 
     def _clock_out(self) -> None:
         """Keep a failing beat from spinning."""
