@@ -158,10 +158,12 @@ def _call_quietly(callback: Callable[[], None]) -> None:
 
 @dataclass(eq=False, slots=True)
 class _Kept:
-    """A lease that is renewed. ``due``: when its next beat is; ``None`` while one is under way."""
+    """A lease that is renewed. ``due``: when its next beat is. ``unanswered_due``: the same while
+    one is under way; a request that hangs must not keep the next from being sent."""
 
     kernel: AgentKernel
-    due: float | None = None
+    due: float = 0.0
+    unanswered_due: float | None = None
 
 
 class Renewer:
@@ -326,9 +328,11 @@ class Renewer:
                     continue
                 lease = entry[2]
                 kept = self._kept[lease]
-                kept.due = None
                 if lease.over:
+                    kept.unanswered_due = None
                     continue
+                self._schedule(lease, now + lease.interval)
+                kept.unanswered_due = kept.due
                 beat = open_.get(id(kept.kernel))
                 most = _LARGEST_BEAT if kept.kernel.renews_together else 1
                 if beat is None or len(beat.leases) >= most:
@@ -349,7 +353,7 @@ class Renewer:
             pause = min(pause, _RETRY_SECONDS)
         with self._guard:
             kept = self._kept.get(lease)
-            if kept is not None and kept.due is None:
+            if kept is not None and kept.due == kept.unanswered_due:
                 self._schedule(lease, self._clock.monotonic() + pause)
 
 

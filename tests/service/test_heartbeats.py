@@ -275,3 +275,26 @@ def test_an_end_is_told_without_a_thread() -> None:
     with no_threads():
         ending.end("lost")
     assert told == [0, 1]
+
+
+# -- one that hangs
+
+
+def test_a_heartbeat_that_is_never_answered_does_not_cost_the_lease(renewer: Renewer) -> None:
+    """The next one is sent in its time, on another connection."""
+    stuck = threading.Event()
+    first: list[Ask] = []
+
+    def hang_once(ask: Ask, sock: object) -> bool:
+        if not first:
+            first.append(ask)
+            stuck.wait(20)
+            return False
+        return reply(204)(ask, sock)  # type: ignore[arg-type]
+
+    with StubServer(hang_once) as server:
+        short = accepted(seconds=0.6)
+        renewer.keep(short, client_of(server))
+        wait_until(lambda: len(server.asked) >= 5, "more heartbeats")
+        assert short.holds()
+        stuck.set()
