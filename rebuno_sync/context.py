@@ -24,6 +24,7 @@ from .errors import (
 from .failures import decode_failure, encode_failure, not_storable
 from .frames import LEAVES_THE_STEP, Frame, Ran, refused
 from .heartbeat import Lease
+from .model_calls import ModelCallSeams
 from .ports import AgentKernel
 from .recording import Recording
 from .types import (
@@ -34,6 +35,7 @@ from .types import (
     Proposal,
     StepDecision,
     StepKind,
+    check_idempotency,
 )
 
 __all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution"]
@@ -45,10 +47,11 @@ _frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_fra
 _live: set[ExecutionContext] = set()
 
 
-class ExecutionContext:
+class ExecutionContext(ModelCallSeams):
     """One attempt of an execution, as its handler sees it. Thread-safe."""
 
     def __init__(self, kernel: AgentKernel, lease: Lease, execution: Execution) -> None:
+        super().__init__()
         self.id = execution.id
         self.agent_id = execution.agent_id
         self.input = execution.input
@@ -105,9 +108,10 @@ class ExecutionContext:
         self._lease.wait(seconds)
         self.check()
 
-    def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Call ``callback``, from another thread, when the lease of this attempt ends."""
-        self._lease.on_end(callback)
+    def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback``, from another thread, when the lease of this attempt ends; what is
+        returned takes that back."""
+        return self._lease.on_end(callback)
 
     def invoke_tool(
         self,
@@ -139,34 +143,36 @@ class ExecutionContext:
         or a signal.
         """
         outer = self._current_frame()
-        if outer is not None and outer.step_id:
-            proposal = proposal._replace(parent=outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
         with self._body():
-            self.check()
-            try:
-                decision = self._recording.submit(proposal)
-            except Signal as signal:
-                self._remember(signal)
-                raise
-            self._note(decision)
+            decision = self._propose(proposal, outer)
             if decision.decision == DecisionKind.PROCEED:
-                self.check()
                 return self._run(decision.step_id, proposal.target, run, codec, outer)
-        return self._follow(decision, proposal.target, codec, outer)
+        return self._replay(decision, proposal.target, codec)
 
-    def _follow(
-        self,
-        decision: StepDecision,
-        target: str,
-        codec: Codec,
-        outer: Frame[ExecutionContext] | None,
-    ) -> object:
-        """Do as the kernel decided, where no body runs."""
+    def _propose(
+        self, proposal: Proposal, outer: Frame[ExecutionContext] | None
+    ) -> StepDecision:
+        """Submit an effect; the decision is ``proceed`` or ``replay``, a refusal is raised."""
+        if outer is not None and outer.step_id:
+            proposal = proposal._replace(parent=outer.step_id)
+        self.check()
+        self._close_failed_call()
+        try:
+            decision = self._recording.submit(proposal)
+        except Signal as signal:
+            self._remember(signal)
+            raise
+        self._note(decision)
         match decision.decision:
+            case DecisionKind.PROCEED:
+                self.check()
+                if not self._lease.holds():
+                    self._stop(LeaseSuperseded("the lease ran out before the body started"))
+                return decision
             case DecisionKind.REPLAY:
                 self.check()
-                return self._replay(decision, target, codec)
+                return decision
             case DecisionKind.DENIED:
                 raise refused(
                     outer, PolicyError(decision.reason or "policy_denied", decision.rule_id)
@@ -177,7 +183,7 @@ class ExecutionContext:
                 self._stop(Blocked())
             case DecisionKind.EXECUTION_TERMINAL:
                 self._stop(Terminated())
-        raise RebunoError(f"unexpected step decision: {decision.decision!r} for {target!r}")
+        raise RebunoError(f"unexpected step decision: {decision.decision!r} for {proposal.target!r}")
 
     def _run(
         self,
@@ -187,19 +193,12 @@ class ExecutionContext:
         codec: Codec,
         outer: Frame[ExecutionContext] | None,
     ) -> object:
-        if not self._lease.holds():
-            self._stop(LeaseSuperseded("the lease ran out before the body started"))
         ran = self._call(run, codec, Frame(self, outer, step_id))
-        self.stay_home()
-        try:
-            if ran.failure is None:
-                decision = self._recording.result(step_id, ran.result)
-            else:
-                decision = self._recording.failure(step_id, ran.failure)
-        except Signal as signal:
-            self._remember(signal)
-            raise
-        self.check()
+        if ran.failure is None:
+            decision = self._settle(lambda: self._recording.result(step_id, ran.result))
+        else:
+            failure = ran.failure
+            decision = self._settle(lambda: self._recording.failure(step_id, failure))
         if decision.decision == DecisionKind.REPLAY:
             return self._replay(decision, target, codec)
         if ran.failure is not None:
@@ -209,11 +208,23 @@ class ExecutionContext:
             raise error
         return codec.decode(ran.result)
 
+    def _settle(self, send: Callable[[], StepDecision]) -> StepDecision:
+        """Send an outcome."""
+        self.stay_home()
+        try:
+            decision = send()
+        except Signal as signal:
+            self._remember(signal)
+            raise
+        self.check()
+        return decision
+
     def _call(self, run: Callable[[], object], codec: Codec, frame: Frame[ExecutionContext]) -> Ran:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
         try:
-            value = run()
+            with self._closing_calls(frame):
+                value = run()
         except BaseException as error:
             self._stop_if_marked(frame)
             if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):
@@ -330,18 +341,11 @@ class ExecutionContext:
         _frame.set(frame)
         _live.add(self)
         try:
-            return fn()
+            with self._closing_calls(frame):
+                return fn()
         finally:
             frame.ended = True
             _live.discard(self)
-
-
-def check_idempotency(idempotency: str) -> None:
-    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
-    if idempotency not in tuple(Idempotency):
-        raise ValueError(
-            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
-        )
 
 
 def execution() -> ExecutionContext:

@@ -84,6 +84,8 @@ class KernelClient:
     def renews_together(self) -> bool:
         return "leases" in self._extensions
 
+    takes_deltas = True
+
     @property
     def batches(self) -> bool:
         """Whether outcomes may travel with a later request: only where that can be repeated."""
@@ -114,6 +116,10 @@ class KernelClient:
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/fail"
         return decision_of(self._post(path, outcome_body("error", error), lease))
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/stream"
+        self._post(path, json.dumps({"seq": seq, "data": data}), lease)
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         if self.renews_together and len(leases) > 1:

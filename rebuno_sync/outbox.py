@@ -82,6 +82,10 @@ class Outbox:
     def renews_together(self) -> bool:
         return self._kernel.renews_together
 
+    @property
+    def takes_deltas(self) -> bool:
+        return self._kernel.takes_deltas
+
     # -- what may travel with something
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
@@ -180,6 +184,9 @@ class Outbox:
 
     def list_steps(self, execution_id: str) -> list[Step]:
         return self._kernel.list_steps(execution_id)
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        self._kernel.delta(lease, step_id, seq, data)
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         return self._kernel.renew(leases)

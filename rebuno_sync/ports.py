@@ -31,6 +31,10 @@ class AgentKernel(Protocol):
     def renews_together(self) -> bool:
         """Whether ``renew`` of many leases takes about as long as of one."""
 
+    @property
+    def takes_deltas(self) -> bool:
+        """Whether anybody can see what ``delta`` publishes."""
+
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""
 
@@ -46,6 +50,10 @@ class AgentKernel(Protocol):
 
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         """Record an effect's error (protocol.md 8.2). May be repeated."""
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        """Publish a piece, at most 7,000 bytes, of what a step that runs receives (protocol.md
+        8.4); ``seq`` counts from 0 for each step. It is not recorded and may be lost."""
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         """Send a heartbeat for each lease; answers in the same order. Never raises."""

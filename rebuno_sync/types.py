@@ -30,6 +30,8 @@ __all__ = [
     "StepDecision",
     "StepKind",
     "StepStatus",
+    "Usage",
+    "check_idempotency",
 ]
 
 
@@ -85,6 +87,14 @@ class StepKind(StrEnum):
 class Idempotency(StrEnum):
     SAFE_TO_RETRY = "safe_to_retry"
     AT_MOST_ONCE = "at_most_once"
+
+
+def check_idempotency(idempotency: str) -> None:
+    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
+    if idempotency not in tuple(Idempotency):
+        raise ValueError(
+            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
+        )
 
 
 class DecisionKind(StrEnum):
@@ -186,6 +196,13 @@ class ExecutionPage(_Wire):
     next_cursor: str | None = None
 
 
+class Usage(_Wire):
+    """Tokens that a model call used (protocol.md 8.3)."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
 class Step(_Wire):
     """One recorded effect (protocol.md 3.2)."""
 
@@ -200,6 +217,8 @@ class Step(_Wire):
     args: Any = None
     result: Any = None
     error: Any = None
+    usage: Usage | None = None
+    """Of a model call whose response tells it."""
     started_at: datetime | None = None
     completed_at: datetime | None = None
 

@@ -32,7 +32,7 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
+        *("workers", "heartbeat", "recording", "frames", "model_calls", "context", "pool", "effects"),
     ],
     "edges": [
         *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),

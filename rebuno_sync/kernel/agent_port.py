@@ -24,6 +24,7 @@ from .attempts import Attempt
 from .moment import Moment
 from .reading import read_on_time
 from .store import Connection, Store, tables
+from .usage import usage_of
 from .views import execution_view, step_view
 
 __all__ = ["AgentPort"]
@@ -39,6 +40,7 @@ class AgentPort:
 
     wants_request_ids = False
     renews_together = True
+    takes_deltas = False
 
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
@@ -132,14 +134,20 @@ class AgentPort:
         error: str | None = None,
     ) -> StepDecision:
         now = Moment.of(self._clock)
+        usage = usage_of(result)
         store = self._store()
         decision = store.write(
-            lambda db: steps.settle(db, lease, step_id, now, result=result, error=error),
+            lambda db: steps.settle(
+                db, lease, step_id, now, result=result, error=error, usage=usage
+            ),
             durable=True,
         )
         if decision.decision is DecisionKind.EXECUTION_TERMINAL:
             store.attempts.end(lease)
         return decision
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        """Nobody listens in this process."""
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         now = Moment.of(self._clock)

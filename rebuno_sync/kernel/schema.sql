@@ -54,6 +54,7 @@ CREATE TABLE steps (
   parent       TEXT NOT NULL,              -- the id of the step in whose body it was called
   started_at   INTEGER,
   completed_at INTEGER,
+  usage        TEXT,                       -- of a model call: its tokens, as JSON
   UNIQUE (execution, step_id)
 );
 -- Rule 11 of protocol.md 7.2 looks for a failed twin of every new at_most_once step.

@@ -93,6 +93,10 @@ class FaultyPort:
     def renews_together(self) -> bool:
         return self._kernel.renews_together
 
+    @property
+    def takes_deltas(self) -> bool:
+        return self._kernel.takes_deltas
+
     def get_execution(self, execution_id: str) -> Execution:
         return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))
 
@@ -109,6 +113,9 @@ class FaultyPort:
 
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         return self._through("fail_step", lambda: self._kernel.fail_step(lease, step_id, error))
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        self._through("delta", lambda: self._kernel.delta(lease, step_id, seq, data))
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         try:

@@ -96,6 +96,7 @@ def step_json(execution_id: str, row: StepRow) -> str:
             ("args", row.args),
             ("result", row.result),
             ("error", row.error),
+            ("usage", row.usage),
             ("started_at", _time(row.started_at)),
             ("completed_at", _time(row.completed_at)),
         )
@@ -114,6 +115,7 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("target", _text(target)),
             ("rule_id", _unless_empty(detail.get("rule_id"))),
             ("error", error if settled else None),
+            ("usage", _text(detail["usage"]) if "usage" in detail else None),
         ]
     elif subject == "execution":
         why = reason if kind in ("execution.failed", "execution.cancelled") else ""

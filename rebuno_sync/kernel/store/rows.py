@@ -75,6 +75,7 @@ class StepRow(NamedTuple):
     parent: str
     started_at: int | None
     completed_at: int | None
+    usage: str | None
 
 
 class DispatchRow(NamedTuple):

@@ -230,7 +230,7 @@ def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -
     """``row`` is a ``StepRow`` without its number."""
     cursor = db.execute(
         f"INSERT INTO steps (execution, {_STEP[3:]}) VALUES"
-        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (execution, *row),
     )
     assert cursor.lastrowid is not None
@@ -249,10 +249,12 @@ def settle_step(
     *,
     result: str | None = None,
     error: str | None = None,
+    usage: str | None = None,
 ) -> None:
     db.execute(
-        "UPDATE steps SET status = ?, result = ?, error = ?, completed_at = ? WHERE n = ?",
-        (status, result, error, now, n),
+        "UPDATE steps SET status = ?, result = ?, error = ?, completed_at = ?, usage = ?"
+        " WHERE n = ?",
+        (status, result, error, now, usage, n),
     )
 
 
