@@ -29,8 +29,10 @@ from .errors import (
     failure_reason,
 )
 from .host import Agent
+from .llm import http_client, httpx_client
 from .local import run
 from .pool import ThreadPoolExecutor, carry
+from .refusals import raise_for_refusal
 
 __all__ = [
     "APIError",
@@ -61,6 +63,9 @@ __all__ = [
     "errors",
     "execution",
     "failure_reason",
+    "http_client",
+    "httpx_client",
+    "raise_for_refusal",
     "run",
     "step",
     "tool",

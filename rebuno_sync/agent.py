@@ -25,6 +25,7 @@ from .errors import (
     failure_reason,
 )
 from .heartbeat import RENEWER, Lease, Renewer
+from .llm.unrecorded import follow_environment
 from .ports import AgentKernel
 from .strict import mended
 from .types import Execution, ExecutionStatus
@@ -87,6 +88,7 @@ def dispatch(
     back and with the step that it struck left as it is.
     """
     execution_id = lease.key.execution_id
+    follow_environment()
     try:
         renewer.keep(lease, kernel)
         execution = lease.insist(lambda: kernel.get_execution(execution_id), once_sent=False)

@@ -150,9 +150,7 @@ class ExecutionContext(ModelCallSeams):
                 return self._run(decision.step_id, proposal.target, run, codec, outer)
         return self._replay(decision, proposal.target, codec)
 
-    def _propose(
-        self, proposal: Proposal, outer: Frame[ExecutionContext] | None
-    ) -> StepDecision:
+    def _propose(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         """Submit an effect; the decision is ``proceed`` or ``replay``, a refusal is raised."""
         if outer is not None and outer.step_id:
             proposal = proposal._replace(parent=outer.step_id)
@@ -183,7 +181,9 @@ class ExecutionContext(ModelCallSeams):
                 self._stop(Blocked())
             case DecisionKind.EXECUTION_TERMINAL:
                 self._stop(Terminated())
-        raise RebunoError(f"unexpected step decision: {decision.decision!r} for {proposal.target!r}")
+        raise RebunoError(
+            f"unexpected step decision: {decision.decision!r} for {proposal.target!r}"
+        )
 
     def _run(
         self,

@@ -150,6 +150,12 @@ class ModelCallSeams(ABC):
         if nothing has been recorded for it by then: a stream that nobody reads to its end."""
         self._open_call(step_id).close = close
 
+    @property
+    def in_effect(self) -> bool:
+        """Whether the calling thread runs the body of an effect, not just the handler."""
+        frame = self._current_frame()
+        return frame is not None and frame.step_id != ""
+
     # -- pieces of a stream, while it arrives
 
     @property

@@ -29,10 +29,21 @@ LAYERS = {
         "failures",
         "binding",
         "replies",
+        "refusals",
         "endings",
     ],
     "execution stack": [
-        *("workers", "heartbeat", "recording", "frames", "model_calls", "context", "pool", "effects"),
+        *(
+            "workers",
+            "heartbeat",
+            "recording",
+            "frames",
+            "model_calls",
+            "context",
+            "pool",
+            "effects",
+            "llm",
+        ),
     ],
     "edges": [
         *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
