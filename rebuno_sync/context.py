@@ -155,7 +155,7 @@ class ExecutionContext(ModelCallSeams):
         if outer is not None and outer.step_id:
             proposal = proposal._replace(parent=outer.step_id)
         self.check()
-        self._close_failed_call()
+        self._close_ended_calls()
         try:
             decision = self._recording.submit(proposal)
         except Signal as signal:

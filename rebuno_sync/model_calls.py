@@ -1,14 +1,15 @@
 """Model calls of an attempt: what a recording client asks of the context.
 
 A call is begun, and its response recorded, by code that cannot see where the call ends: after an
-answer of 503 only the provider's SDK knows whether it will ask again. So a call that failed and
-may be retried stays open, and is settled by what comes next in its thread::
+answer of 503 only the provider's SDK knows whether it will ask again, and a stream that is closed
+early is either wanted no further or lost with an attempt that is interrupted. So such a call stays
+open, and is settled by what comes next in its thread::
 
-    begin ──> in flight ── record ──────────────────────────────> succeeded
-                 │  └───── fail(final) ─────────────────────────> failed
-                 └──────── fail(not final) ──> failed so far
-    failed so far ── the same call again, no primitive between ─> in flight
-    failed so far ── another primitive, or the end of its body ─> failed
+    begin ──> in flight ── record, fail (final) ──────────────────> succeeded, failed
+                  └─────── record, fail (not final) ──> ended
+    ended, failed ── the same call again, no primitive between ───> in flight
+    ended ── another primitive, or the end of the body or handler > succeeded, failed
+    ended ── the attempt is given up ─────────────────────────────> the next attempt calls again
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class _Call:
         self.step_id = step_id
         self.thread = threading.get_ident()
         self.failure: str | None = None
-        """What is recorded if nobody retries it; ``None`` in flight."""
+        self.result: str | None = None
+        """One of them, of a call that has ended: what is recorded by what comes next."""
         self.continues = False
         """Whether the next request belongs to it whatever the client says: a redirection."""
         self.answer: StepDecision | None = None
@@ -55,7 +57,7 @@ class _Call:
             return False
         if self.refusal is not None:
             return retry is True
-        if self.answer is None and self.failure is None:
+        if self.answer is None and self.failure is None:  # in flight, or it has a result
             return False
         return retry is not False or self.continues
 
@@ -115,11 +117,23 @@ class ModelCallSeams(ABC):
             call.flight = flight.pop_all()
         return StepDecision(DecisionKind.PROCEED, call.step_id)
 
-    def record_llm(self, step_id: str, response: Mapping[str, object]) -> StepDecision:
+    def record_llm(
+        self, step_id: str, response: Mapping[str, object], *, final: bool = True
+    ) -> StepDecision:
         """Record the response of a model call, as JSON (protocol.md 13.9: ``status``, ``headers``,
-        ``body``). ``replay`` carries what is recorded in its place."""
+        ``body``). ``replay`` carries what is recorded in its place.
+
+        ``final``: ``False`` for a stream that was closed early. It is then recorded by the next
+        primitive of its thread or at the end of the body that made the call, unless the attempt
+        is given up before.
+        """
         text = compact(response, "response")
-        return self._settle_call(step_id, lambda: self._recording.result(step_id, text))
+        if final:
+            return self._settle_call(step_id, lambda: self._recording.result(step_id, text))
+        call = self._open_call(step_id)
+        call.result = text
+        call.flight.close()
+        return StepDecision(DecisionKind.RECORDED)
 
     def fail_llm(
         self,
@@ -184,41 +198,60 @@ class ModelCallSeams(ABC):
             raise ValueError(f"no model call with the step id {step_id!r} is open")
         return call
 
-    def _close_failed_call(self) -> None:
-        """Another primitive of this thread begins: what failed here is not retried any more."""
-        if not self._last_calls:
+    def _close_ended_calls(self) -> None:
+        """Another primitive of this thread begins: what ended here is not retried any more."""
+        if not self._last_calls and not self._open_calls:
             return
-        call = self._last_calls.pop(threading.get_ident(), None)
-        if call is not None and call.failure is not None:
-            self._record_failure(call, call.failure)
+        thread = threading.get_ident()
+        self._last_calls.pop(thread, None)
+        with self._calls_guard:
+            ended = [call for call in self._open_calls.values() if call.thread == thread]
+        for call in ended:
+            self._record_ended(call)
 
     @contextmanager
     def _closing_calls(self, frame: Frame[Any]) -> Iterator[None]:
-        """A body or handler; the calls that it left open end with it, unless the attempt does."""
+        """A body or handler; the calls that it left open end with it.
+
+        Where the attempt ends too, their steps stay open: a later attempt makes them again.
+        """
         try:
             yield
         except Exception:
             self._close_calls(frame)
             raise
+        except BaseException:
+            self._close_streams(frame)
+            raise
         self._close_calls(frame)
 
     def _close_calls(self, frame: Frame[Any]) -> None:
-        if not self._open_calls or self.cancelled:
+        self._close_streams(frame)
+        if self.cancelled:
             return
-        with self._calls_guard:
-            left = [call for call in self._open_calls.values() if call.frame is frame]
-        for call in left:
-            if call.failure is not None:
-                self._record_failure(call, call.failure)
-            elif call.thread == threading.get_ident():
-                if call.close is not None:
-                    call.close()
-                else:
-                    self._record_failure(call, _LEFT_OPEN)
+        for call in self._calls_of(frame):
+            if call.failure is call.result is None and call.thread == threading.get_ident():
+                call.failure = _LEFT_OPEN
+            self._record_ended(call)
 
-    def _record_failure(self, call: _Call, failure: str) -> None:
-        step_id = call.step_id
-        self._settle_call(step_id, lambda: self._recording.failure(step_id, failure))
+    def _close_streams(self, frame: Frame[Any]) -> None:
+        for call in self._calls_of(frame):
+            is_read = call.failure is call.result is None
+            if is_read and call.close is not None and call.thread == threading.get_ident():
+                call.close()
+
+    def _calls_of(self, frame: Frame[Any]) -> list[_Call]:
+        if not self._open_calls:
+            return []
+        with self._calls_guard:
+            return [call for call in self._open_calls.values() if call.frame is frame]
+
+    def _record_ended(self, call: _Call) -> None:
+        step_id, result, failure = call.step_id, call.result, call.failure
+        if failure is not None:
+            self._settle_call(step_id, lambda: self._recording.failure(step_id, failure))
+        elif result is not None:
+            self._settle_call(step_id, lambda: self._recording.result(step_id, result))
 
     # -- what the context gives
 

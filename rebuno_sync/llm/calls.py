@@ -77,7 +77,8 @@ class ModelCall:
             self._release()
             recorded = envelope(received.status, received.headers, body, truncated=not complete)
             if error is None:
-                self._raise_instead(self._context.record_llm(self._step_id, recorded))
+                decision = self._context.record_llm(self._step_id, recorded, final=complete)
+                self._raise_instead(decision)
             elif isinstance(error, LEAVES_THE_STEP):
                 self._may_fail(error)
             else:

@@ -20,7 +20,7 @@ __all__ = ["envelope", "is_binary", "is_stream", "reply_of", "response_failure",
 _AMAZON = "application/vnd.amazon.eventstream"
 _STREAMS = frozenset({"text/event-stream", "application/x-ndjson", _AMAZON})
 _KEPT = frozenset(
-    {"content-type", "request-id", "x-request-id"}
+    {"content-type", "location", "request-id", "x-request-id"}
     | {"retry-after", "retry-after-ms", "x-should-retry"}
 )
 _MOST_SAID = 2000

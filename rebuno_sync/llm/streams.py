@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -13,6 +14,11 @@ from .sockets import Hold
 __all__ = ["Replayed", "Tee"]
 
 _CHUNK = 4096
+_LAST_EVENT = re.compile(
+    rb"(?:data: ?\[DONE\]"
+    rb"|event: ?(?:message_stop|response\.(?:completed|incomplete|failed))\r?\ndata:[^\n]*)\s*$"
+)
+"""After it nothing comes, and some SDKs do not wait for the end of the body."""
 
 
 class Tee:
@@ -65,8 +71,18 @@ class Tee:
 
     def close(self) -> None:
         """Read no further. What was read is what the call gave, unless the attempt is ending."""
-        if not self._ended:
-            self._end(_what_ends_the_attempt(), complete=False)
+        if self._ended:
+            return
+        if _LAST_EVENT.search(b"".join(self._kept[-2:])):
+            self._end(None, complete=True)
+            return
+        ending = _what_ends_the_attempt()
+        if ending is None:
+            try:
+                self._check()
+            except LEAVES_THE_STEP as signal:
+                ending = signal
+        self._end(ending, complete=False)
 
     def _fail(self, error: Exception) -> None:
         try:

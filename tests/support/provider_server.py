@@ -11,7 +11,9 @@ import json
 import socket
 import struct
 import threading
+import zlib
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -123,8 +125,6 @@ def stream(
 
 def _gzip_parts(parts: list[bytes]) -> Iterable[bytes]:
     """One gzip member for each chunk would be read by few; this is one stream, flushed often."""
-    import zlib
-
     packer = zlib.compressobj(wbits=31)
     for part in parts:
         yield packer.compress(part) + packer.flush(zlib.Z_SYNC_FLUSH)
@@ -136,9 +136,7 @@ def broken_off(chunks: Iterable[bytes]) -> Answer:
     parts = list(chunks)
 
     def answer(request: Request, handler: Handler) -> None:
-        handler.start(
-            200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}
-        )
+        handler.start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
         for part in parts:
             handler.chunk(part)
         handler.close_connection = True
@@ -303,6 +301,8 @@ class Provider:
         self._script: list[Answer] = [_usual]
         self.requests: list[Request] = []
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.closing = ExitStack()
+        """Its clients, closed before it is."""
 
     def answer(self, *answers: Answer) -> None:
         """Answer the next requests with these, and the last of them for ever."""
@@ -332,5 +332,6 @@ class Provider:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.closing.close()
         self._server.shutdown()
         self._server.server_close()
