@@ -1,0 +1,153 @@
+"""A refused model call looks to a provider's client like the provider's own refusal."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.attempts import attempt, created
+from support.deciding_port import DecidingPort
+from support.provider_server import Provider
+
+import rebuno_sync as rebuno
+from rebuno_sync import (
+    Blocked,
+    LeaseSuperseded,
+    PolicyError,
+    RateLimited,
+    Terminated,
+    raise_for_refusal,
+)
+from rebuno_sync.kernel import Kernel
+from rebuno_sync.types import DecisionKind, StepDecision
+
+from .clients import MESSAGES, bedrock, claude, gpt
+
+DENIED = StepDecision(DecisionKind.DENIED, "s", reason="too_dear", rule_id="r1")
+RATE_LIMITED = StepDecision(DecisionKind.RATE_LIMITED, reason="slow_down")
+
+
+def _bedrock(provider: Provider) -> None:
+    client = bedrock(provider.url)
+    provider.closing.callback(client.close)
+    client.converse(modelId="m", messages=[])
+
+
+SDKS: dict[str, Callable[[Provider], Any]] = {
+    "openai": lambda p: gpt(p).chat.completions.create(model="m", messages=MESSAGES),
+    "openai, httpx": lambda p: gpt(p, "httpx").responses.create(model="m", input="Hello?"),
+    "anthropic": lambda p: claude(p).messages.create(model="m", max_tokens=9, messages=MESSAGES),
+    "botocore": _bedrock,
+}
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+@pytest.mark.parametrize(
+    ("decision", "status", "raised"),
+    [(DENIED, 403, PolicyError), (RATE_LIMITED, 429, RateLimited)],
+)
+def test_a_refusal_is_the_sdks_own_error(
+    kernel: Kernel,
+    provider: Provider,
+    sdk: str,
+    decision: StepDecision,
+    status: int,
+    raised: type[Exception],
+) -> None:
+    """403 or 429, asked once; ``raise_for_refusal`` says what refused it."""
+    port = DecidingPort(kernel.agent)
+    port.decisions.append(decision)
+
+    def handler(**_: Any) -> str:
+        try:
+            SDKS[sdk](provider)
+        except Exception as error:
+            found = getattr(error, "status_code", None)
+            if found is None:
+                response: Any = error.response  # type: ignore[attr-defined]
+                found = response["ResponseMetadata"]["HTTPStatusCode"]
+            assert found == status
+            with pytest.raises(raised, match=decision.reason):
+                raise_for_refusal(error)
+            return "refused"
+        return "allowed"
+
+    assert attempt(kernel, created(kernel), handler, port=port).output == "refused"
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("decision", ["blocked", "execution_blocked", "execution_terminal"])
+@pytest.mark.parametrize("sdk", SDKS)
+def test_a_signal_passes_straight_through_an_sdk(
+    kernel: Kernel, provider: Provider, sdk: str, decision: str
+) -> None:
+    """No retry, no error of the SDK's."""
+    port = DecidingPort(kernel.agent)
+    port.decisions.append(StepDecision(decision, "s"))
+
+    def handler(**_: Any) -> str:
+        try:
+            SDKS[sdk](provider)
+        except Exception:
+            return "swallowed"
+        return "allowed"
+
+    outcome = attempt(kernel, created(kernel), handler, port=port)
+    assert outcome.status == ("terminated" if decision == "execution_terminal" else "blocked")
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize(
+    ("said", "raised"),
+    [
+        ("rebuno_refusal: denied reason=too_dear", PolicyError("too_dear")),
+        ("rebuno_refusal: denied", PolicyError("policy_denied")),
+        ("Error: {'message': 'rebuno_refusal: denied reason=a b'}}", PolicyError("a b")),
+        ("rebuno_refusal: rate_limited", RateLimited("rate_limit_exceeded")),
+        ("rebuno_refusal: rate_limited reason=slow\nmore", RateLimited("slow")),
+        ("rebuno_refusal: blocked", Blocked("blocked")),
+        ("rebuno_refusal: execution_blocked", Blocked("execution_blocked")),
+        ("rebuno_refusal: execution_terminal", Terminated("execution_terminal")),
+        ("rebuno_refusal: lease_superseded", LeaseSuperseded("lease_superseded")),
+    ],
+)
+def test_the_marker_of_a_refusal_is_found_in_an_errors_causes(
+    said: str, raised: BaseException
+) -> None:
+    """protocol.md 13.9; a gateway's refusals too."""
+    error = ValueError("outer")
+    error.__cause__ = KeyError("middle")
+    error.__cause__.__context__ = RuntimeError(said)
+    with pytest.raises(type(raised)) as found:
+        raise_for_refusal(error)
+    assert str(found.value) == str(raised)
+    assert pickle.loads(pickle.dumps(found.value)).args == found.value.args
+
+
+def test_other_errors_are_no_refusals() -> None:
+    """It returns."""
+    raise_for_refusal(ValueError("rebuno_refusal: unheard_of"))
+    raise_for_refusal(ValueError("nothing"))
+
+
+def test_a_refusal_in_a_tool_leaves_its_step_open_if_it_is_passed_on(
+    kernel: Kernel, provider: Provider
+) -> None:
+    """What the SDK raises fails the tool, as its own error would."""
+    port = DecidingPort(kernel.agent)
+    port.decisions.append(DENIED)
+
+    @rebuno.tool
+    def asks() -> None:
+        SDKS["openai"](provider)
+
+    def handler(**_: Any) -> str:
+        try:
+            asks()
+        except rebuno.ToolError as error:
+            return error.error_type
+        return "allowed"
+
+    assert "PermissionDenied" in attempt(kernel, created(kernel), handler, port=port).output
