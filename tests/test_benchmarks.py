@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-SCRIPTS = ["first_effect.py", "http_step.py", "replay.py", "step.py"]
+SCRIPTS = ["first_effect.py", "http_step.py", "model_call.py", "replay.py", "step.py"]
 
 
 def test_every_benchmark_is_tried() -> None:

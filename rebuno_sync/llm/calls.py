@@ -34,7 +34,7 @@ class ModelCall:
         """Send it; a stream's outcome is recorded when it has been read."""
         try:
             self._context.check()
-            with self._hold.waiting():
+            with self._hold:
                 received = self._wire.send({"Idempotency-Key": self._step_id})
                 streamed = received.status < 400 and (self._streams or is_stream(received.headers))
                 body = b"" if streamed else _read(received)

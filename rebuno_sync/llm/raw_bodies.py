@@ -77,3 +77,7 @@ def chunks_of(raw: Any) -> Iterator[bytes]:
         return
     while data := raw.read1(_CHUNK, decode_content=True):
         yield data
+    # ``read1`` does not notice the end of a body of known length, and the connection is kept only
+    # when that was seen.
+    if rest := raw.read(decode_content=True):
+        yield rest

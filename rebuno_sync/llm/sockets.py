@@ -9,9 +9,8 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from types import FrameType
+from contextlib import suppress
+from types import FrameType, TracebackType
 
 __all__ = ["Hold"]
 
@@ -21,7 +20,8 @@ _OURS = __name__.rpartition(".")[0]
 
 
 class Hold:
-    """One request: the thread that waits for it, and the right of another to hang up."""
+    """One request: the thread that waits on the wire (in a ``with`` block), and the right of
+    another to hang up."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -29,17 +29,19 @@ class Hold:
         self._maker = threading.get_ident()
         self._released = threading.Event()
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """The calling thread waits on the wire."""
+    def __enter__(self) -> None:
         with self._guard:
             self._thread = threading.get_ident()
-        try:
-            yield
-        finally:
-            # Whoever hangs up keeps this from being left: no other request is hit.
-            with self._guard:
-                self._thread = None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Whoever hangs up keeps this from being left: no other request is hit.
+        with self._guard:
+            self._thread = None
 
     def release(self) -> None:
         """It is over."""

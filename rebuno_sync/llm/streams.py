@@ -53,7 +53,7 @@ class Tee:
             raise StopIteration
         try:
             self._check()
-            with self._hold.waiting():
+            with self._hold:
                 chunk = next(self._chunks)
         except StopIteration:
             self._end(None, complete=True)

@@ -273,3 +273,23 @@ def test_a_body_that_is_no_text_is_replayed_as_it_was(kernel: Kernel, provider: 
 
     assert live_and_replayed(kernel, speak) == (sound, sound)
     assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("library", ["requests", "httpx2", "httpx"])
+def test_connections_are_kept_between_calls(
+    kernel: Kernel, provider: Provider, library: str
+) -> None:
+    """As by the bare client; also after a stream."""
+
+    def handler() -> None:
+        client: Any = (
+            rebuno.http_client() if library == "requests" else rebuno.httpx_client(library=library)
+        )
+        with client:
+            for number in range(4):
+                body = {"model": "m", "number": number, "stream": number % 2 == 1}
+                client.post(f"{provider.url}/v1/chat/completions", json=body)
+
+    rebuno.run(handler, kernel=kernel)
+    assert len(provider.requests) == 4
+    assert provider.connections == 1

@@ -55,6 +55,10 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
 
+    def setup(self) -> None:
+        super().setup()
+        self.server.provider.connected()
+
     def do_POST(self) -> None:
         size = int(self.headers.get("Content-Length", "0"))
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -300,6 +304,7 @@ class Provider:
         self._guard = threading.Lock()
         self._script: list[Answer] = [_usual]
         self.requests: list[Request] = []
+        self.connections = 0
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self.closing = ExitStack()
         """Its clients, closed before it is."""
@@ -312,6 +317,11 @@ class Provider:
     def answer_as_usual(self) -> None:
         """Answer as the provider would."""
         self.answer(_usual)
+
+    def connected(self) -> None:
+        """Count a connection."""
+        with self._guard:
+            self.connections += 1
 
     def take(self, request: Request) -> Answer:
         """Count a request; how it is answered."""
