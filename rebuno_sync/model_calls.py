@@ -222,6 +222,9 @@ class ModelCallSeams(ABC):
             raise
         except BaseException:
             self._close_streams(frame)
+            for call in self._calls_of(frame):
+                if call.thread == threading.get_ident():
+                    call.flight.close()  # Nobody waits for it.
             raise
         self._close_calls(frame)
 

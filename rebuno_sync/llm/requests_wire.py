@@ -70,6 +70,7 @@ class RecordingAdapter(BaseAdapter):
         options = {"timeout": timeout, "verify": verify, "cert": cert, "proxies": proxies}
         recorded = exchange(self._recorder, self._adapter.send, request, options)
         if recorded is not None:
+            recorded.connection = self  # type: ignore[assignment]
             return recorded
         return self._adapter.send(request, stream=stream, **options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Self
 
 from ..frames import LEAVES_THE_STEP
@@ -94,10 +95,9 @@ class Tee:
 
     def _end(self, error: BaseException | None, *, complete: bool) -> None:
         self._ended = True
-        try:
-            if self._deltas is not None:
-                self._deltas.finish()
-        finally:
+        if self._deltas is not None:
+            self._deltas.finish()
+        with suppress(Exception):  # The connection may be lost; what came counts.
             self._close()
         self.on_end(b"".join(self._kept), error, complete)
 

@@ -15,7 +15,7 @@ from support.provider_server import Provider
 import rebuno_sync as rebuno
 from rebuno_sync import llm
 
-__all__ = ["HTTP_CLIENTS", "MESSAGES", "POSTS", "STREAMS", "claude", "gpt"]
+__all__ = ["HTTP_CLIENTS", "MESSAGES", "POSTS", "STREAMS", "bedrock", "claude", "gpt"]
 
 MESSAGES: Any = [{"role": "user", "content": "Say hello."}]
 

@@ -9,14 +9,21 @@ from typing import Any
 import pytest
 import requests
 from requests.adapters import HTTPAdapter
-from support.provider_server import Provider, chat_completion, chat_stream, plain, stream
+from support.provider_server import (
+    Provider,
+    chat_completion,
+    chat_stream,
+    converse_stream,
+    plain,
+    stream,
+)
 from support.replays import and_a_step, live_and_replayed, model_calls, only_step
 
 import rebuno_sync as rebuno
 from rebuno_sync import llm
 from rebuno_sync.kernel import Kernel
 
-from .clients import HTTP_CLIENTS, MESSAGES, POSTS, STREAMS, claude, gpt
+from .clients import HTTP_CLIENTS, MESSAGES, POSTS, STREAMS, bedrock, claude, gpt
 
 Call = Callable[[Provider, str], Any]
 
@@ -185,6 +192,26 @@ def test_c26_sdk_streams_that_are_closed_early_are_replayed(
     live, replayed = live_and_replayed(kernel, and_a_step(first))
     assert live == replayed
     assert len(provider.requests) == 2
+
+
+def test_c26_amazons_binary_stream_is_replayed(kernel: Kernel, provider: Provider) -> None:
+    """It is no text, and recorded all the same, with its usage."""
+    provider.answer(stream(converse_stream(), content_type="application/vnd.amazon.eventstream"))
+
+    def converse() -> list[Any]:
+        client = bedrock(provider.url)
+        try:
+            return list(client.converse_stream(modelId="m", messages=[])["stream"])
+        finally:
+            client.close()
+
+    live, replayed = live_and_replayed(kernel, converse)
+    assert live == replayed
+    assert len(live) == 6
+    assert len(provider.requests) == 1
+    step = only_step(kernel)
+    assert step.usage is not None
+    assert (step.usage.input_tokens, step.usage.output_tokens) == (11, 7)
 
 
 def test_a_second_iteration_goes_on_where_the_first_stopped(

@@ -27,6 +27,7 @@ __all__ = [
     "broken_off",
     "chat_completion",
     "chat_stream",
+    "converse_stream",
     "error",
     "held",
     "plain",
@@ -262,6 +263,34 @@ def anthropic_stream(words: Iterable[str] = ("Hel", "lo", ".")) -> list[bytes]:
         {"type": "message_stop"},
     ]
     return [f"event: {event['type']}\n".encode() + _data(event) for event in events]
+
+
+def converse_stream(words: Iterable[str] = ("Hel", "lo", ".")) -> list[bytes]:
+    """Amazon's answer to ConverseStream, in its binary frames."""
+    texts = [{"contentBlockIndex": 0, "delta": {"text": word}} for word in words]
+    usage = {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}
+    return [
+        _amazon_frame("messageStart", {"role": "assistant"}),
+        *(_amazon_frame("contentBlockDelta", text) for text in texts),
+        _amazon_frame("messageStop", {"stopReason": "end_turn"}),
+        _amazon_frame("metadata", {"usage": usage, "metrics": {"latencyMs": 1}}),
+    ]
+
+
+def _amazon_frame(kind: str, payload: dict[str, Any]) -> bytes:
+    names = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
+    headers = b"".join(
+        bytes([len(name)])
+        + name.encode()
+        + b"\x07"
+        + struct.pack(">H", len(value))
+        + value.encode()
+        for name, value in names.items()
+    )
+    body = json.dumps(payload).encode()
+    start = struct.pack(">II", 16 + len(headers) + len(body), len(headers))
+    frame = start + struct.pack(">I", zlib.crc32(start)) + headers + body
+    return frame + struct.pack(">I", zlib.crc32(frame))
 
 
 def _data(value: Any) -> bytes:
