@@ -102,7 +102,7 @@ class _Classes:
 
             def build_request(self, *args: Any, **kwargs: Any) -> Any:
                 request = super().build_request(*args, **kwargs)
-                self._recorder.expect_execution(_asked(request))
+                self._recorder.expect_execution(_asked(httpx, request))
                 return request
 
         class Body(httpx.SyncByteStream):  # type: ignore[misc]
@@ -128,14 +128,15 @@ def exchange(
 ) -> Any | None:
     """The response to a model call, or ``None`` for another request. ``send``: as a transport's
     ``handle_request``."""
-    reply = recorder.exchange(_asked(request), _Wire(httpx, send, request))
+    reply = recorder.exchange(_asked(httpx, request), _Wire(httpx, send, request))
     return None if reply is None else _response(httpx, reply, request)
 
 
-def _asked(request: Any) -> Asked:
+def _asked(httpx: Any, request: Any) -> Asked:
     kind = request.headers.get("content-type", "")
-    is_upload = not kind or not is_json(kind)
-    body = None if is_upload else request.read()
+    body = None
+    if is_json(kind) and (kind or isinstance(request.stream, httpx.ByteStream)):
+        body = request.read()
     return Asked(str(request.url), kind, body, retry_of(request.headers))
 
 

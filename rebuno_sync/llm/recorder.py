@@ -102,8 +102,11 @@ class Recorder:
 
     def expect_execution(self, asked: Asked) -> None:
         """Raise ``NoActiveExecution`` if ``exchange`` would: now, before an SDK's retries begin."""
-        if self._raises and self._body_of(asked) is not None:
+        try:
             self._context()
+        except NoActiveExecution:
+            if self._body_of(asked) is not None:
+                raise
 
     def _context(self) -> ExecutionContext | None:
         try:

@@ -16,8 +16,7 @@ __all__ = ["Replayed", "Tee"]
 
 _CHUNK = 4096
 _LAST_EVENT = re.compile(
-    rb"(?:data: ?\[DONE\]"
-    rb"|event: ?(?:message_stop|response\.(?:completed|incomplete|failed))\r?\ndata:[^\n]*)\s*$"
+    rb"data: ?\[DONE\]|event: ?(?:message_stop|response\.(?:completed|incomplete|failed))\r?\n"
 )
 """After it nothing comes, and some SDKs do not wait for the end of the body."""
 
@@ -74,7 +73,7 @@ class Tee:
         """Read no further. What was read is what the call gave, unless the attempt is ending."""
         if self._ended:
             return
-        if _LAST_EVENT.search(b"".join(self._kept[-2:])):
+        if _has_its_last_event(b"".join(self._kept)):
             self._end(None, complete=True)
             return
         ending = _what_ends_the_attempt()
@@ -125,6 +124,12 @@ class Replayed:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _has_its_last_event(body: bytes) -> bool:
+    body = body.rstrip()
+    start = max(body.rfind(b"\n\n"), body.rfind(b"\n\r\n"))
+    return _LAST_EVENT.match(body[start + 1 :].lstrip()) is not None
 
 
 def _what_ends_the_attempt() -> BaseException | None:

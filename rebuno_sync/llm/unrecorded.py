@@ -22,7 +22,6 @@ __all__ = ["UnrecordedRequest", "follow_environment", "warn_unrecorded"]
 SWITCH = "REBUNO_DEV"
 
 _PACKAGE = __name__.partition(".")[0]
-_NOT_YOURS = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 
 
 class UnrecordedRequest(UserWarning):
@@ -102,9 +101,15 @@ def _warn(frame: FrameType) -> None:
     )
 
 
+@functools.cache
+def _not_yours() -> tuple[str, ...]:
+    """Where libraries are."""
+    return tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
+
+
 def _is_library(frame: FrameType) -> bool:
     inside = str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE
-    return inside or frame.f_code.co_filename.startswith(_NOT_YOURS)
+    return inside or frame.f_code.co_filename.startswith(_not_yours())
 
 
 def _is_our_own(frame: FrameType) -> bool:

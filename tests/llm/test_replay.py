@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import io
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +17,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from support.provider_server import (
     Provider,
+    anthropic_stream,
     chat_completion,
     chat_stream,
     converse_stream,
@@ -139,8 +146,6 @@ def test_chunks_of_a_stream_arrive_when_they_are_sent(
     kernel: Kernel, provider: Provider, name: str
 ) -> None:
     """The second chunk is sent only when the first was read."""
-    import threading
-
     read = threading.Event()
     provider.answer(stream([b"data: 1\n\n", b"data: 2\n\n"], before=lambda n: n and read.wait(20)))
 
@@ -275,8 +280,6 @@ def test_a_transport_records_around_another_one(
     kernel: Kernel, provider: Provider, library: str
 ) -> None:
     """For a client that is built elsewhere."""
-    import importlib
-
     httpx = importlib.import_module(library)
 
     def call() -> Any:
@@ -320,3 +323,89 @@ def test_connections_are_kept_between_calls(
     rebuno.run(handler, kernel=kernel)
     assert len(provider.requests) == 4
     assert provider.connections == 1
+
+
+@pytest.mark.parametrize("library", ["requests", "httpx2", "httpx"])
+def test_json_that_says_not_what_it_is_is_recorded(
+    kernel: Kernel, provider: Provider, library: str
+) -> None:
+    """Bytes without a content type."""
+
+    def call() -> str:
+        body = b' {"model": "m"}'
+        if library == "requests":
+            with rebuno.http_client() as session:
+                return session.post(provider.url, data=body).text
+        with rebuno.httpx_client(library=library) as client:
+            return str(client.post(provider.url, content=body).text)
+
+    live, replayed = live_and_replayed(kernel, call)
+    assert live == replayed
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "complete"),
+    [
+        (chat_stream(), True),
+        (chat_stream()[:-1], False),
+        (anthropic_stream(), True),
+        (anthropic_stream()[:-1], False),
+        ([b"event: response.completed\r\ndata: {}\r\n\r\n"], True),
+        ([b"event: response.created\ndata: [DONE] is no end here\n\n"], False),
+    ],
+)
+def test_a_stream_that_is_closed_after_its_last_event_is_complete(
+    kernel: Kernel, provider: Provider, events: list[bytes], complete: bool
+) -> None:
+    """SDKs stop reading there: it is recorded at once, however it was cut into chunks."""
+    sent = b"".join(events)
+    pieces = [sent[i : i + 3] for i in range(0, len(sent), 3)]
+    more = threading.Event()
+    provider.answer(stream([*pieces, b"\n"], before=lambda n: n == len(pieces) and more.wait(20)))
+    statuses: list[str] = []
+
+    def handler() -> None:
+        chunks: Any = STREAMS["httpx2"](provider.url)
+        read = b""
+        while read != sent:
+            read += next(chunks)
+        chunks.close()
+        more.set()
+        execution_id = rebuno.execution().id
+        statuses.extend(step.status for step in kernel.list_steps(execution_id))
+
+    rebuno.run(handler, kernel=kernel)
+    assert statuses == ["succeeded" if complete else "executing"]
+    assert only_step(kernel).result.get("truncated", False) is not complete
+
+
+PROGRAM = """
+import os, signal, sys
+import rebuno_sync as rebuno
+
+def handler(url: str) -> list[str]:
+    got = []
+    with rebuno.httpx_client() as client:
+        for number in range(3):
+            got.append(client.post(url, json={"model": "m", "number": number}).text)
+            if number == 1 and rebuno.execution().dispatch_attempt == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+    return got
+
+print(len(rebuno.run(handler, {"url": sys.argv[1]}, key="killed")))
+"""
+
+
+def test_a_killed_process_pays_for_no_call_twice(tmp_path: Path, provider: Provider) -> None:
+    """With a real ``SIGKILL`` after the second call."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), provider.url]
+    first, second = (
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        for _ in range(2)
+    )
+    assert first.returncode == -signal.SIGKILL
+    assert second.stdout == "3\n", second.stderr
+    assert [request.json["number"] for request in provider.requests] == [0, 1, 2]
