@@ -190,7 +190,12 @@ class ModelCallSeams(ABC):
         if self._last_calls.get(call.thread) is call:
             self._last_calls.pop(call.thread, None)
         with call.flight:
-            return self._settle(send)
+            decision = self._settle(send)
+        if decision.decision == DecisionKind.REPLAY and decision.error_json is not None:
+            # Recorded as a failure in its place; a client that asks again for it gets it again.
+            call.answer = decision
+            self._last_calls[call.thread] = call
+        return decision
 
     def _open_call(self, step_id: str) -> _Call:
         call = self._open_calls.get(step_id)

@@ -1,7 +1,7 @@
 """Responses <-> the JSON that is recorded of them (protocol.md 13.9).
 
 ``{"status", "headers": {"content-type", ...}, "body"}``. Beyond the protocol's: a few more headers
-that clients read, ``"encoding": "base64"`` for a body that is no UTF-8 text, and
+that clients read, ``"encoding": "base64"`` for a body that is no text, and
 ``"truncated": true`` for a stream that its reader closed before the end.
 """
 
@@ -53,11 +53,20 @@ def envelope(
         "status": status,
         "headers": {"content-type": "application/json", **kept},
     }
-    try:
-        recorded["body"] = body.decode()
-    except UnicodeDecodeError:
+    text = _text(body)
+    if text is None:
         recorded |= {"body": base64.b64encode(body).decode(), "encoding": "base64"}
+    else:
+        recorded["body"] = text
     return recorded | ({"truncated": True} if truncated else {})
+
+
+def _text(body: bytes) -> str | None:
+    """``None`` for what is no text that every kernel stores: some refuse NUL."""
+    try:
+        return None if b"\0" in body else body.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def reply_of(record: Any) -> Reply:

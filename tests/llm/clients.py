@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from support.provider_server import Provider
 import rebuno_sync as rebuno
 from rebuno_sync import llm
 
-__all__ = ["HTTP_CLIENTS", "MESSAGES", "POSTS", "STREAMS", "bedrock", "claude", "gpt"]
+__all__ = ["HTTP_CLIENTS", "MESSAGES", "POSTS", "STREAMS", "amazon", "bedrock", "claude", "gpt"]
 
 MESSAGES: Any = [{"role": "user", "content": "Say hello."}]
 
@@ -60,8 +61,13 @@ def _bedrock_post(url: str) -> str:
 def bedrock(url: str) -> Any:
     """Amazon's SDK, recording."""
     os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
-    session = boto3.Session("k", "s", region_name="eu-west-1")
-    return llm.record_boto(session.client("bedrock-runtime", endpoint_url=url))
+    return llm.record_boto(amazon().client("bedrock-runtime", endpoint_url=url))
+
+
+@functools.cache
+def amazon() -> boto3.Session:
+    """It reads its models of services once."""
+    return boto3.Session("k", "s", region_name="eu-west-1")
 
 
 POSTS: dict[str, Callable[[str], str]] = {

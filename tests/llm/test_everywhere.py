@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import anthropic
-import boto3
 import openai
 import pytest
 import requests
@@ -19,7 +18,7 @@ import rebuno_sync as rebuno
 from rebuno_sync import NoActiveExecution, llm
 from rebuno_sync.kernel import Kernel
 
-from .clients import MESSAGES, POSTS
+from .clients import MESSAGES, POSTS, amazon
 
 
 def _httpx(library: str) -> Callable[[Provider], str]:
@@ -43,8 +42,7 @@ def _anthropic(provider: Provider) -> str:
 
 
 def _bedrock(provider: Provider) -> str:
-    session = boto3.Session("k", "s", region_name="eu-west-1")
-    client = session.client("bedrock-runtime", endpoint_url=provider.url)
+    client = amazon().client("bedrock-runtime", endpoint_url=provider.url)
     try:
         body: bytes = client.invoke_model(modelId="m", body="{}")["body"].read()
         return body.decode()

@@ -20,6 +20,7 @@ from rebuno_sync import (
     Terminated,
     raise_for_refusal,
 )
+from rebuno_sync.errors import APIError
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.types import DecisionKind, StepDecision
 
@@ -130,6 +131,27 @@ def test_other_errors_are_no_refusals() -> None:
     """It returns."""
     raise_for_refusal(ValueError("rebuno_refusal: unheard_of"))
     raise_for_refusal(ValueError("nothing"))
+
+
+@pytest.mark.parametrize("sdk", ["openai", "anthropic"])
+def test_an_answer_that_the_kernel_will_not_store_is_not_asked_for_again(
+    kernel: Kernel, provider: Provider, sdk: str
+) -> None:
+    """Whatever the SDK makes of the error: it has been paid for once."""
+    port = DecidingPort(kernel.agent)
+    port.refuse("complete_step", APIError("too large"), times=3)
+    port.takes_deltas = False
+
+    def handler(**_: Any) -> str:
+        try:
+            SDKS[sdk](provider)
+        except Exception as error:
+            return repr(error.__cause__ or error)
+        return "stored"
+
+    outcome = attempt(kernel, created(kernel), handler, port=port)
+    assert "ran, value not storable" in outcome.output
+    assert len(provider.requests) == 1
 
 
 def test_a_refusal_in_a_tool_leaves_its_step_open_if_it_is_passed_on(

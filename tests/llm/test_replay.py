@@ -292,9 +292,11 @@ def test_a_transport_records_around_another_one(
     assert len(provider.requests) == 1
 
 
-def test_a_body_that_is_no_text_is_replayed_as_it_was(kernel: Kernel, provider: Provider) -> None:
+@pytest.mark.parametrize("sound", [bytes(range(256)), b"\0\0 as text"])
+def test_a_body_that_is_no_text_is_replayed_as_it_was(
+    kernel: Kernel, provider: Provider, sound: bytes
+) -> None:
     """Speech, say."""
-    sound = bytes(range(256))
     provider.answer(plain(sound, Content_Type="audio/mpeg"))
 
     def speak() -> bytes:

@@ -101,7 +101,9 @@ def plain(body: Any, status: int = 200, *, gzipped: bool = False, **headers: str
 
 
 def error(status: int, message: str = "scripted", **headers: str) -> Answer:
-    """An error as OpenAI and Anthropic send it."""
+    """An error as OpenAI and Anthropic send it; their SDKs retry at once unless told otherwise."""
+    if "Retry_After" not in headers:
+        headers = {"Retry_After_Ms": "1", **headers}
     body = {"type": "error", "error": {"type": "scripted", "message": message, "code": "scripted"}}
     return plain(body, status, **headers)
 
