@@ -78,11 +78,13 @@ def dispatch(
     *,
     renewer: Renewer = RENEWER,
     secured: Callable[[], object] = lambda: None,
+    stall_timeout: float | None = None,
 ) -> Outcome:
     """Run ``handler`` for the execution that ``lease`` covers, in this thread.
 
     ``secured`` is called before the handler, once the kernel has accepted a heartbeat: whatever
-    else runs this execution here is stale then.
+    else runs this execution here is stale then. ``stall_timeout``: seconds for which the handler
+    may neither enter nor leave an effect; after that its lease is renewed no more.
 
     No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given
     back and with the step that it struck left as it is.
@@ -97,6 +99,7 @@ def dispatch(
         if not renewer.secure(lease, kernel):
             return Outcome(OutcomeStatus.LEASE_SUPERSEDED, execution_id)
         secured()
+        lease.moves.expect(stall_timeout)
         attempt = _Attempt(handler, kernel, lease, execution)
         try:
             return attempt.run()

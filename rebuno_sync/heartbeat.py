@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from .clock import SYSTEM
 from .errors import NetworkError, StorageError
 from .ports import AgentKernel, Clock
+from .stalling import Moves
 from .types import LeaseKey, Renewal
 from .workers import Workers
 
@@ -31,6 +32,8 @@ _LARGEST_BEAT = 100
 """Leases in one beat, where they travel together."""
 _MOST_IDLE_ENTRIES = 64
 """How many dropped leases may wait in the heap for their time."""
+_IDLE_SECONDS = 1.0
+"""After which a thread ends that has nothing to do."""
 
 
 class Lease:
@@ -57,6 +60,7 @@ class Lease:
         self.left_to_run_out = False
         """Set when an attempt was given up while bodies of it still run."""
         self.now = measured_on
+        self.moves = Moves(measured_on)
         self._accepted_at = accepted_at
         self._received_at = measured_on()
         self._reason = ""
@@ -199,7 +203,8 @@ class Renewer:
     def drop(self, lease: Lease) -> None:
         """Renew it no more."""
         with self._guard:
-            self._kept.pop(lease, None)
+            if self._kept.pop(lease, None) is not None and not self._kept:
+                self._changed.notify()  # The thread ends when nothing comes for a while.
             if len(self._due) > 2 * len(self._kept) + _MOST_IDLE_ENTRIES:
                 self._due = [entry for entry in self._due if self._is_valid(entry)]
                 heapq.heapify(self._due)
@@ -236,6 +241,9 @@ class Renewer:
             with self._guard:
                 if self._stopped:
                     return
+                if not self._changed.wait_for(lambda: self._kept or self._stopped, _IDLE_SECONDS):
+                    self._thread = None
+                    return
                 seconds = self._seconds_to_next()
                 if seconds is None or seconds > 0:
                     self._changed.wait(seconds)
@@ -257,7 +265,11 @@ class Renewer:
             sender = self._senders.get(kernel)
             if sender is None:
                 sender = self._senders[kernel] = Workers(
-                    "rebuno-beat", lambda beat, _: self._send(beat), size=8, longest_queue=1 << 30
+                    "rebuno-beat",
+                    lambda beat, _: self._send(beat),
+                    size=8,
+                    longest_queue=1 << 30,
+                    idle_seconds=_IDLE_SECONDS,
                 )
             return sender
 
@@ -304,6 +316,7 @@ class Renewer:
         at once."""
         beats: list[_Beat] = []
         open_: dict[int, _Beat] = {}
+        stalled: list[Lease] = []
         with self._guard:
             while self._due and self._due[0][0] <= now:
                 entry = heapq.heappop(self._due)
@@ -314,12 +327,19 @@ class Renewer:
                 kept.due = None
                 if lease.over:
                     continue
+                if lease.moves.stalled:
+                    del self._kept[lease]
+                    stalled.append(lease)
+                    continue
                 beat = open_.get(id(kept.kernel))
                 most = _LARGEST_BEAT if kept.kernel.renews_together else 1
                 if beat is None or len(beat.leases) >= most:
                     beat = open_[id(kept.kernel)] = _Beat(kept.kernel, [])
                     beats.append(beat)
                 beat.leases.append(lease)
+        for lease in stalled:
+            _log.warning("execution %s stalls: it is renewed no more", lease.key.execution_id)
+            lease.end("the handler neither began nor ended an effect for too long")
         return beats
 
     def _apply(self, lease: Lease, answer: Renewal, sent_at: float) -> None:

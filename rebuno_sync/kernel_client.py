@@ -21,13 +21,15 @@ __all__ = [
     "EXTENSIONS",
     "Answer",
     "KernelClient",
+    "NotOffered",
     "decision_of",
+    "extensions_in",
     "outcome_body",
     "submit_body",
 ]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "cancel-notice")
-"""The extensions of protocol.md 17 that this agent understands."""
+EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
+"""The extensions that this agent understands (protocol.md 17, and the service page)."""
 
 _UNAUTHORIZED = 401
 _LARGEST_BODY = 10 * 2**20
@@ -39,6 +41,10 @@ class Answer(NamedTuple):
 
     status: int
     body: Any
+
+
+class NotOffered(NetworkError):
+    """The kernel does not have an extension, or no longer: nothing was done."""
 
 
 class KernelClient:
@@ -73,7 +79,7 @@ class KernelClient:
 
     def learn_extensions(self, named: str) -> None:
         """What the kernel named in a webhook's ``Rebuno-Extensions``: only that is used."""
-        self._extensions = frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+        self._extensions = extensions_in(named)
 
     @property
     def wants_request_ids(self) -> bool:
@@ -85,6 +91,10 @@ class KernelClient:
         return "leases" in self._extensions
 
     takes_deltas = True
+
+    @property
+    def keeps_tries(self) -> bool:
+        return "attempts" in self._extensions
 
     @property
     def batches(self) -> bool:
@@ -121,6 +131,19 @@ class KernelClient:
         path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/stream"
         self._post(path, json.dumps({"seq": seq, "data": data}), lease)
 
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        body = f'{{"attempt":{attempt},"error":{error},"retry_in":{json.dumps(retry_in)}}}'
+        return self._post_attempt(lease, step_id, body)
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._post_attempt(lease, step_id, f'{{"attempt":{attempt}}}')
+
+    def _post_attempt(self, lease: LeaseKey, step_id: str, body: str) -> StepDecision:
+        path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/attempt"
+        return decision_of(self._post_extension("attempts", path, body, lease))
+
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         if self.renews_together and len(leases) > 1:
             return self._renew_together(leases)
@@ -139,14 +162,7 @@ class KernelClient:
         return Renewal.ACCEPTED
 
     def _renew_together(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
-        listed = [
-            {
-                "execution_id": lease.execution_id,
-                "dispatch_id": lease.dispatch_id,
-                "dispatch_attempt": lease.attempt,
-            }
-            for lease in leases
-        ]
+        listed = [_listed(lease) for lease in leases]
         try:
             answer = self._post_extension("leases", "/v0/leases", json.dumps({"leases": listed}))
             gone = understood("renewals", lambda: set(answer["superseded"] or ()))
@@ -218,7 +234,7 @@ class KernelClient:
         except APIError as error:
             if error.code == APIError.code and error.status_code in (404, 405):
                 self._extensions -= {name}
-                raise NetworkError(f"the kernel has no {name!r}", repeatable=True) from error
+                raise NotOffered(f"the kernel has no {name!r}", repeatable=True) from error
             raise
 
     def _exchange(
@@ -264,6 +280,8 @@ class KernelClient:
             headers.append(("Rebuno-Dispatch-Id", dispatch_id))
         if attempt:
             headers.append(("Rebuno-Dispatch-Attempt", attempt))
+        if lease and lease.runner:
+            headers.append(("Rebuno-Runner", lease.runner))
         if not request_form:
             headers.append(("Rebuno-Signature", sign_body(self._secret, body)))
             return headers
@@ -282,6 +300,20 @@ class KernelClient:
 
 
 _NAMED = ", ".join(EXTENSIONS)
+
+
+def extensions_in(named: str) -> frozenset[str]:
+    """Those in a header ``Rebuno-Extensions`` that this agent understands."""
+    return frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+
+
+def _listed(lease: LeaseKey) -> dict[str, str | int]:
+    fields: dict[str, str | int] = {
+        "execution_id": lease.execution_id,
+        "dispatch_id": lease.dispatch_id,
+        "dispatch_attempt": lease.attempt,
+    }
+    return {**fields, "runner": lease.runner} if lease.runner else fields
 
 
 def _is_not_found(error: APIError) -> bool:
@@ -320,6 +352,8 @@ def _decision(answer: Any) -> StepDecision:
         approval_id=answer.get("approval_id", ""),
         reason=answer.get("reason", ""),
         rule_id=answer.get("rule_id", ""),
+        attempt=int(answer.get("attempt") or 0),
+        retry_in=float(answer.get("retry_in") or 0.0),
     )
 
 

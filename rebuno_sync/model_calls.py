@@ -17,17 +17,21 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn, TypeVar
 
+from .bodies import Bodies
 from .codec import encode_plain_arguments
-from .errors import PolicyError, RateLimited
+from .errors import LeaseSuperseded, PolicyError, RateLimited, Signal
 from .frames import Frame
+from .heartbeat import Lease
 from .recording import Recording
 from .strict import compact
 from .types import DecisionKind, Proposal, StepDecision, StepKind
 
 __all__ = ["ModelCallSeams"]
+
+R = TypeVar("R")
 
 _LEFT_OPEN = '{"message":"the body that began this model call ended before it was recorded"}'
 
@@ -36,7 +40,7 @@ class _Call:
     """A model call that is open, or whose last answer a retry gets again."""
 
     def __init__(self, proposal: Proposal, frame: Frame[Any] | None, step_id: str = "") -> None:
-        self.identity = (proposal.target, proposal.args)
+        self.proposal = proposal
         self.frame = frame
         self.step_id = step_id
         self.thread = threading.get_ident()
@@ -53,7 +57,8 @@ class _Call:
     def is_asked_again(
         self, proposal: Proposal, frame: Frame[Any] | None, retry: bool | None
     ) -> bool:
-        if self.identity != (proposal.target, proposal.args) or self.frame is not frame:
+        same = (self.proposal.target, self.proposal.args) == (proposal.target, proposal.args)
+        if not same or self.frame is not frame:
             return False
         if self.refusal is not None:
             return retry is True
@@ -66,6 +71,8 @@ class ModelCallSeams(ABC):
     """The part of an ``ExecutionContext`` that recording clients use."""
 
     _recording: Recording
+    _bodies: Bodies
+    _lease: Lease
 
     def __init__(self) -> None:
         self._calls_guard = threading.Lock()
@@ -88,7 +95,7 @@ class ModelCallSeams(ABC):
         frame = self._current_frame()
         proposal = Proposal(StepKind.LLM_CALL, model, encode_plain_arguments(body), canonical=True)
         with ExitStack() as flight:
-            flight.enter_context(self._body())
+            flight.enter_context(self._bodies.one_more())
             call = self._last_calls.get(threading.get_ident())
             if call is not None and call.is_asked_again(proposal, frame, retry):
                 self.check()
@@ -114,6 +121,8 @@ class ModelCallSeams(ABC):
                 with self._calls_guard:
                     self._open_calls[call.step_id] = call
                 self._last_calls[call.thread] = call
+            if not self._lease.holds():
+                self._stop(LeaseSuperseded("the lease ran out before the call was made"))
             call.flight = flight.pop_all()
         return StepDecision(DecisionKind.PROCEED, call.step_id)
 
@@ -129,7 +138,7 @@ class ModelCallSeams(ABC):
         """
         text = compact(response, "response")
         if final:
-            return self._settle_call(step_id, lambda: self._recording.result(step_id, text))
+            return self._settle_call(step_id, result=text)
         call = self._open_call(step_id)
         call.result = text
         call.flight.close()
@@ -152,7 +161,7 @@ class ModelCallSeams(ABC):
         """
         text = compact(error, "error")
         if final:
-            self._settle_call(step_id, lambda: self._recording.failure(step_id, text))
+            self._settle_call(step_id, failure=text)
             return
         call = self._open_call(step_id)
         call.continues = continues
@@ -183,18 +192,27 @@ class ModelCallSeams(ABC):
 
     # -- where calls end
 
-    def _settle_call(self, step_id: str, send: Callable[[], StepDecision]) -> StepDecision:
+    def _settle_call(
+        self, step_id: str, *, result: str | None = None, failure: str | None = None
+    ) -> StepDecision:
         call = self._open_call(step_id)
         with self._calls_guard:
             self._open_calls.pop(step_id, None)
         if self._last_calls.get(call.thread) is call:
             self._last_calls.pop(call.thread, None)
         with call.flight:
-            decision = self._settle(send)
+            self.stay_home()
+            if failure is not None:
+                decision = self._heard(lambda: self._recording.failure(step_id, failure))
+            else:
+                decision = self._heard(lambda: self._recording.result(step_id, result or "null"))
+            self.check()
         if decision.decision == DecisionKind.REPLAY and decision.error_json is not None:
             # Recorded as a failure in its place; a client that asks again for it gets it again.
             call.answer = decision
             self._last_calls[call.thread] = call
+        elif failure is None and call.frame is not None and call.frame.results is not None:
+            call.frame.results.keep(call.proposal, step_id, result or "null")
         return decision
 
     def _open_call(self, step_id: str) -> _Call:
@@ -255,11 +273,8 @@ class ModelCallSeams(ABC):
             return [call for call in self._open_calls.values() if call.frame is frame]
 
     def _record_ended(self, call: _Call) -> None:
-        step_id, result, failure = call.step_id, call.result, call.failure
-        if failure is not None:
-            self._settle_call(step_id, lambda: self._recording.failure(step_id, failure))
-        elif result is not None:
-            self._settle_call(step_id, lambda: self._recording.result(step_id, result))
+        if call.failure is not None or call.result is not None:
+            self._settle_call(call.step_id, result=call.result, failure=call.failure)
 
     # -- what the context gives
 
@@ -274,10 +289,13 @@ class ModelCallSeams(ABC):
     def _current_frame(self) -> Frame[Any] | None: ...
 
     @abstractmethod
-    def _body(self) -> AbstractContextManager[None]: ...
-
-    @abstractmethod
     def _propose(self, proposal: Proposal, outer: Frame[Any] | None) -> StepDecision: ...
 
     @abstractmethod
-    def _settle(self, send: Callable[[], StepDecision]) -> StepDecision: ...
+    def _heard(self, ask: Callable[[], R]) -> R: ...
+
+    @abstractmethod
+    def _stop(self, signal: Signal) -> NoReturn: ...
+
+    @abstractmethod
+    def stay_home(self) -> None: ...

@@ -35,6 +35,11 @@ class AgentKernel(Protocol):
     def takes_deltas(self) -> bool:
         """Whether anybody can see what ``delta`` publishes."""
 
+    @property
+    def keeps_tries(self) -> bool:
+        """Whether it keeps the failed tries of a step (protocol.md 17, ``attempts``): only then
+        ``retrying`` and ``begin_try`` may be called."""
+
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""
 
@@ -54,6 +59,16 @@ class AgentKernel(Protocol):
     def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
         """Publish a piece, at most 7,000 bytes, of what a step that runs receives (protocol.md
         8.4); ``seq`` counts from 0 for each step. It is not recorded and may be lost."""
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        """Record that try number ``attempt`` of an effect failed, and is followed by another in
+        ``retry_in`` seconds (protocol.md 17, ``attempts``). May be repeated."""
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        """Record that try number ``attempt``, which follows a failed one, begins. May be
+        repeated."""
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         """Send a heartbeat for each lease; answers in the same order. Never raises."""
@@ -101,6 +116,9 @@ class HostingKernel(Protocol):
     def host(self, agent_id: str, receive: Callable[[LeaseKey, float], bool]) -> None:
         """Hand every attempt of the agent that is due to ``receive``, with the seconds of its
         lease; it says whether it takes it."""
+
+    def watch_lease(self, lease: LeaseKey, over: Callable[[], None]) -> None:
+        """Call ``over`` when a lease of this process is over before its handler has ended it."""
 
     def unhost(self, agent_id: str) -> None:
         """Hand it no more."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 __all__ = [
+    "LARGEST_BATCH",
     "Agent",
     "DecisionKind",
     "DispatchStatus",
@@ -33,6 +34,10 @@ __all__ = [
     "Usage",
     "check_idempotency",
 ]
+
+
+LARGEST_BATCH = 100
+"""Operations in one request of the extension ``batch``: a kernel refuses more."""
 
 
 class ExecutionStatus(StrEnum):
@@ -125,6 +130,13 @@ class LeaseKey(NamedTuple):
     execution_id: str
     dispatch_id: str
     attempt: int
+    runner: str = ""
+    """Who runs the attempt: a UUID that the process which took its webhook made for it. Empty where
+    nobody asks (``runner`` in the service page)."""
+
+    def is_attempt(self, other: LeaseKey) -> bool:
+        """Whether it is the same attempt, whoever runs it."""
+        return self[:3] == other[:3]
 
 
 class Proposal(NamedTuple):
@@ -157,6 +169,11 @@ class StepDecision:
     approval_id: str = ""
     reason: str = ""
     rule_id: str = ""
+    attempt: int = 0
+    """How many tries of the step have failed and were to be followed by another (protocol.md
+    17, ``attempts``)."""
+    retry_in: float = 0.0
+    """Seconds that are left of the back-off before the next one."""
 
     @property
     def result(self) -> Any:

@@ -27,26 +27,19 @@ LAYERS = {
         "signing",
         "codec",
         "failures",
+        "outcomes",
+        "retrying",
         "binding",
         "replies",
         "refusals",
         "endings",
     ],
     "execution stack": [
-        *(
-            "workers",
-            "heartbeat",
-            "recording",
-            "frames",
-            "model_calls",
-            "context",
-            "pool",
-            "effects",
-            "llm",
-        ),
+        *("workers", "stalling", "heartbeat", "recording", "bodies", "frames", "pool"),
+        *("timed", "tries", "model_calls", "context", "effects", "llm"),
     ],
     "edges": [
-        *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
+        *("transport", "delivery", "kernel_client", "client", "sender", "held", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
@@ -64,14 +57,21 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"workers", "heartbeat", "sender", "serving", "pool"}
-STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
+STARTS_THREADS = {"workers", "heartbeat", "serving", "pool"}
+STARTS_THREADS |= {
+    "kernel.store.commits",
+    "kernel.store.watch",
+    "kernel.dispatcher",
+    "kernel.crew",
+    "cli.provider",
+}
 SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = "pool"
 KEEPS_SIGNALS = {
     "agent": "turns a signal into an Outcome",
+    "timed": "raises in one thread what a body raised in another",
 }
 """Each with its reason."""
 

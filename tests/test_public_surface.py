@@ -31,6 +31,7 @@ PUBLIC = [
     "RateLimited",
     "RebunoError",
     "Signal",
+    "StepTimeout",
     "StorageError",
     "Terminated",
     "ThreadPoolExecutor",

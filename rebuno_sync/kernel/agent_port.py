@@ -19,11 +19,12 @@ from ..types import (
     Step,
     StepDecision,
 )
-from . import dispatches, executions, fence, identity, steps
+from . import dispatches, executions, fence, identity, steps, tries
 from .attempts import Attempt
 from .moment import Moment
 from .reading import read_on_time
 from .store import Connection, Store, tables
+from .store.rows import Standing, StepRow
 from .usage import usage_of
 from .views import execution_view, step_view
 
@@ -41,6 +42,7 @@ class AgentPort:
     wants_request_ids = False
     renews_together = True
     takes_deltas = False
+    keeps_tries = True
 
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
@@ -148,6 +150,41 @@ class AgentPort:
 
     def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
         """Nobody listens in this process."""
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        def work(db: Connection, at: Standing, row: StepRow, now: Moment) -> StepDecision:
+            return tries.failed(
+                db, at, lease, row, now, attempt=attempt, error=error, retry_in=retry_in
+            )
+
+        return self._try(lease, step_id, work)
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._try(
+            lease,
+            step_id,
+            lambda db, at, row, now: tries.begun(db, at, lease, row, now, attempt=attempt),
+        )
+
+    def _try(
+        self,
+        lease: LeaseKey,
+        step_id: str,
+        work: Callable[[Connection, Standing, StepRow, Moment], StepDecision],
+    ) -> StepDecision:
+        now = Moment.of(self._clock)
+
+        def on_step(db: Connection) -> StepDecision:
+            at = fence.standing(db, lease, now)
+            return work(db, at, steps.step_of(db, at, lease.execution_id, step_id), now)
+
+        store = self._store()
+        decision = store.write(on_step, durable=True)
+        if decision.decision is DecisionKind.EXECUTION_TERMINAL:
+            store.attempts.end(lease)
+        return decision
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         now = Moment.of(self._clock)

@@ -288,3 +288,36 @@ def test_a_call_that_was_interrupted_between_retries_goes_on_in_its_step(
     assert step.status == "succeeded"
     first, second = provider.requests
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+
+
+def test_a_tool_that_is_tried_again_does_not_ask_a_second_time(
+    kernel: Kernel, provider: Provider
+) -> None:
+    """What a model answered in a try that failed later is given to the next one."""
+    tries: list[int] = []
+
+    @rebuno.tool(retries=1)
+    def ask() -> str:
+        answer = _gpt(provider)
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("after the answer")
+        return answer
+
+    assert "Hello." in rebuno.run(lambda: ask(), agent="a", kernel=kernel)
+    assert len(tries) == 2
+    assert len(provider.requests) == 1
+
+
+def test_a_tool_that_is_tried_again_for_a_failed_call_asks_anew(
+    kernel: Kernel, provider: Provider
+) -> None:
+    """The retry is there for its sake."""
+    provider.answer(error(400), plain(chat_completion()))
+
+    @rebuno.tool(retries=1)
+    def ask() -> str:
+        return _gpt(provider)
+
+    assert "Hello." in rebuno.run(lambda: ask(), agent="a", kernel=kernel)
+    assert [step.status for step in model_calls(kernel)] == ["failed", "succeeded"]

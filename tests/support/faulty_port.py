@@ -97,6 +97,10 @@ class FaultyPort:
     def takes_deltas(self) -> bool:
         return self._kernel.takes_deltas
 
+    @property
+    def keeps_tries(self) -> bool:
+        return self._kernel.keeps_tries
+
     def get_execution(self, execution_id: str) -> Execution:
         return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))
 
@@ -116,6 +120,17 @@ class FaultyPort:
 
     def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
         self._through("delta", lambda: self._kernel.delta(lease, step_id, seq, data))
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        return self._through(
+            "retrying",
+            lambda: self._kernel.retrying(lease, step_id, attempt, error, retry_in),
+        )
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._through("begin_try", lambda: self._kernel.begin_try(lease, step_id, attempt))
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         try:

@@ -52,6 +52,10 @@ def number_json(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
+def _number(value: float | None) -> str | None:
+    return None if value is None else number_json(float(value))
+
+
 def list_json(items: Iterable[str]) -> str:
     return "[" + ",".join(items) + "]"
 
@@ -109,12 +113,15 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
     subject = kind.partition(".")[0]
     if subject == "step":
         settled = kind in ("step.failed", "step.denied", "step.cancelled")
+        error = error if settled else detail.get("error")
         payload: list[_Member] = [
             ("step_id", _text(step_id)),
             ("step_type", _text(step_kind)),
             ("target", _text(target)),
             ("rule_id", _unless_empty(detail.get("rule_id"))),
-            ("error", error if settled else None),
+            ("error", error),
+            ("attempt", _number(detail.get("attempt"))),
+            ("retry_in", _number(detail.get("retry_in"))),
             ("usage", _text(detail["usage"]) if "usage" in detail else None),
         ]
     elif subject == "execution":
@@ -132,6 +139,7 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("execution_id", _text(execution_id)),
             ("status", _text(dispatch_status(kind))),
             ("attempt", str(detail["attempt"])),
+            ("reason", _unless_empty(detail.get("reason"))),
         ]
     return _object(
         (
@@ -170,6 +178,8 @@ def decision_json(decision: StepDecision) -> str:
             ("approval_id", _unless_empty(decision.approval_id)),
             ("reason", _unless_empty(decision.reason)),
             ("rule_id", _unless_empty(decision.rule_id)),
+            ("attempt", _number(decision.attempt or None)),
+            ("retry_in", _number(decision.retry_in if decision.attempt else None)),
         )
     )
 

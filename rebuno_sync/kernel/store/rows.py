@@ -57,6 +57,9 @@ class Standing(NamedTuple):
     agent_id: str
     owner: str | None
     wants_notice: int
+    runner: str | None
+    """Who has asked first under the newest attempt: ``""`` for one without a name, ``None`` while
+    nobody has."""
 
 
 class StepRow(NamedTuple):
@@ -75,7 +78,9 @@ class StepRow(NamedTuple):
     parent: str
     started_at: int | None
     completed_at: int | None
-    usage: str | None
+    tries: int = 0
+    retry_due: float | None = None
+    usage: str | None = None
 
 
 class DispatchRow(NamedTuple):
