@@ -18,6 +18,8 @@ from .errors import (
     LeaseSuperseded,
     NetworkError,
     NoActiveExecution,
+    PolicyError,
+    RateLimited,
     RebunoError,
     Signal,
     StorageError,
@@ -26,7 +28,9 @@ from .errors import (
 )
 from .heartbeat import RENEWER, Lease, Renewer
 from .llm.unrecorded import follow_environment
+from .logs import learn_what_is_recorded
 from .ports import AgentKernel
+from .refusals import raise_for_refusal
 from .strict import mended
 from .types import Execution, ExecutionStatus
 
@@ -133,6 +137,7 @@ class _Attempt:
             return self._fail(f"input_invalid: {error}", error)
         except Exception as error:  # a user's validator may raise anything
             return self._fail(_reason_of(error), error)
+        learn_what_is_recorded(self._context)
         error_: BaseException | None = None
         value: object = None
         try:
@@ -152,8 +157,18 @@ class _Attempt:
         if self._context.pending is not None:
             return self._unwind(self._context.pending)
         if error_ is not None:
-            return self._fail(_reason_of(error_), error_)
+            return self._end_by(error_)
         return self._complete(value)
+
+    def _end_by(self, error: BaseException) -> Outcome:
+        """End as the handler's exception says; a refusal that it wraps counts as what it is."""
+        try:
+            raise_for_refusal(error)
+        except Signal as signal:
+            return self._unwind(signal)
+        except (PolicyError, RateLimited) as refusal:
+            error = refusal
+        return self._fail(_reason_of(error), error)
 
     # -- ends that are reported
 

@@ -41,10 +41,9 @@ from .types import (
     check_idempotency,
 )
 
-__all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution"]
+__all__ = ["ExecutionContext", "ancestors", "current", "execution", "here"]
 
 R = TypeVar("R")
-
 
 _frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_frame", default=None)
 _live: set[ExecutionContext] = set()
@@ -97,6 +96,11 @@ class ExecutionContext(ModelCallSeams):
                 self._recorded = known
         with self._guard:
             return bool(self._recorded - self._met)
+
+    @property
+    def knows_recorded(self) -> bool:
+        """Whether ``replaying`` can be told without asking the kernel."""
+        return self._started_new or self._recorded is not None
 
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
@@ -166,15 +170,12 @@ class ExecutionContext(ModelCallSeams):
         return replayed(decision, proposal.target, codec)
 
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
-        """The decision on an effect: the kernel's, or the result that an earlier try of the body
-        around it got."""
-        results = None if outer is None else outer.results
-        if results is not None and (known := results.take(proposal)) is not None:
-            return known
-        decision = self._heard(lambda: self._recording.submit(proposal))
-        if results is not None:
-            results.note(proposal, decision)
-        return decision
+        def ask() -> StepDecision:
+            return self._heard(lambda: self._recording.submit(proposal))
+
+        if outer is None or outer.results is None:
+            return ask()
+        return outer.results.decided(proposal, ask)
 
     def _propose(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         """Submit an effect; the decision is ``proceed`` or ``replay``, a refusal is raised."""
@@ -220,10 +221,10 @@ class ExecutionContext(ModelCallSeams):
             self.stay_home()
             return ran
 
-        if bounds.retries.attempts == 1 and not met.attempt:
+        policy, kept = bounds.retries, self._recording
+        if policy.attempts == 1 and not met.attempt:
             ran = once()
         else:
-            policy, kept = bounds.retries, self._recording
             ran = self._heard(lambda: settled(met, policy, kept, self.wait, once))
         if (failure := ran.failure) is None:
             decision = self._heard(lambda: self._recording.result(step_id, ran.result))
@@ -376,15 +377,16 @@ def current(what: str) -> ExecutionContext:
     raise outside(what, others_live=bool(_live))
 
 
+def here() -> tuple[ExecutionContext, str] | None:
+    """The calling thread's execution and the step whose body it runs, if any; raises nothing."""
+    frame = _frame.get()
+    return None if frame is None else (frame.context, frame.step_id)
+
+
 def ancestors() -> list[ExecutionContext]:
     """The executions that the calling thread is in, innermost first."""
-    found: list[ExecutionContext] = []
     frame = _frame.get()
-    while frame is not None:
-        if not found or found[-1] is not frame.context:
-            found.append(frame.context)
-        frame = frame.outer
-    return found
+    return [] if frame is None else list(dict.fromkeys(it.context for it in frame.and_outer()))
 
 
 def _mark_inherited() -> None:

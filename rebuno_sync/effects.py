@@ -224,7 +224,6 @@ def step(
 def wrap_tool(
     name: str,
     invoke: Callable[[dict[str, Any]], Any],
-    *,
     description: str = "",
     args_schema: dict[str, Any] | None = None,
     idempotency: str = Idempotency.SAFE_TO_RETRY,

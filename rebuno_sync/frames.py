@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
@@ -53,6 +54,13 @@ class Frame(Generic[C]):
             frame = frame.outer
         return False
 
+    def and_outer(self) -> Iterator[Frame[C]]:
+        """This frame and those around it, innermost first."""
+        frame: Frame[C] | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.outer
+
     def mark(self, signal: Signal) -> None:
         self.signal = self.signal or signal
         if self.outer is not None and self.outer.context is self.context:
@@ -81,8 +89,15 @@ class Results:
         """Whether a recorded failure was met, and nothing was begun."""
         return self._met_failure and not self._began_something
 
-    def take(self, proposal: Proposal) -> StepDecision | None:
-        """What an earlier try got from the call, if it did."""
+    def decided(self, proposal: Proposal, ask: Callable[[], StepDecision]) -> StepDecision:
+        """The decision on a call: what an earlier try got from it, or else the kernel's."""
+        known = self._take(proposal)
+        if known is None:
+            known = ask()
+            self._note(proposal, known)
+        return known
+
+    def _take(self, proposal: Proposal) -> StepDecision | None:
         call = _call_of(proposal)
         with self._guard:
             waiting = self._earlier.get(call)
@@ -92,8 +107,7 @@ class Results:
             self._here.setdefault(call, deque()).append(decision)
             return decision
 
-    def note(self, proposal: Proposal, decision: StepDecision) -> None:
-        """The kernel's decision on a call."""
+    def _note(self, proposal: Proposal, decision: StepDecision) -> None:
         if decision.decision == DecisionKind.PROCEED:
             self._began_something = True
         elif decision.decision == DecisionKind.REPLAY:

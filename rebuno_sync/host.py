@@ -6,10 +6,10 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from pydantic import BaseModel
@@ -32,6 +32,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 
 
+class SupportsClose(Protocol):
+    def close(self) -> object: ...
+
+
 class Agent:
     """Runs a handler for the executions that a kernel delivers by webhook.
 
@@ -46,6 +50,8 @@ class Agent:
     have to finish when the agent closes. ``stall_timeout``: seconds for which a handler may neither
     enter nor leave an effect; after that it is taken for hung, its lease runs out, and another
     attempt takes over. No limit by default; it must be longer than any one body.
+    ``closes``: what its handlers use and nobody else, an ``MCPClient`` say; it is closed after they
+    have ended.
 
     The form of its signatures is found out; ``REBUNO_SIGNATURE`` (``v1`` or ``body``) pins it.
     Nothing starts, and nothing is connected, before a delivery or ``run``. After a fork the child
@@ -66,6 +72,7 @@ class Agent:
         workers: int = 32,
         grace: float = 10.0,
         stall_timeout: float | None = None,
+        closes: Iterable[SupportsClose] = (),
     ) -> None:
         if not agent_id:
             raise ValueError("agent_id must not be empty")
@@ -93,6 +100,7 @@ class Agent:
         self._workers = workers
         self._grace = grace
         self._stall_timeout = stall_timeout
+        self._closes = list(closes)
         self._binding: Binding | None = None
         self._closed = self._ended = False
         self._stops: set[Stop] = set()
@@ -246,6 +254,8 @@ class Agent:
                 self._closed = True
             if service is not None and not self._ended:
                 service.close(self._grace)
+            if not self._ended:
+                self._close_what_it_used()
             self._ended = True  # One that was interrupted before it came here is closed again.
         for stop in list(self._stops):
             stop.set()
@@ -260,6 +270,13 @@ class Agent:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _close_what_it_used(self) -> None:
+        for used in self._closes:
+            try:
+                used.close()
+            except Exception:
+                _log.exception("agent %s: %r could not be closed", self.agent_id, used)
 
 
 class Entrance:

@@ -29,14 +29,15 @@ LAYERS = {
         "failures",
         "outcomes",
         "retrying",
+        "refusals",
         "binding",
         "replies",
-        "refusals",
         "endings",
     ],
     "execution stack": [
         *("workers", "stalling", "heartbeat", "recording", "bodies", "frames", "pool"),
         *("timed", "tries", "model_calls", "context", "effects", "llm"),
+        *("mcp", "logs"),
     ],
     "edges": [
         *("transport", "delivery", "kernel_client", "client", "sender", "held", "outbox"),
@@ -65,7 +66,7 @@ STARTS_THREADS |= {
     "kernel.crew",
     "cli.provider",
 }
-SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
+SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "mcp", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = "pool"

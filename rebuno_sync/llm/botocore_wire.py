@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -75,6 +76,11 @@ class _Wire:
         response = self._send(self._request)
         found = {str(name).lower(): _text(value) for name, value in response.headers.items()}
         return Received(response.status_code, found, _chunks(response), response.raw.close)
+
+    def refusal(self, message: str, reply: Reply) -> Reply:
+        kind = "AccessDeniedException" if reply.status == 403 else "ThrottlingException"
+        body = json.dumps({"message": message}).encode()
+        return Reply(reply.status, {**reply.headers, "x-amzn-errortype": kind}, body)
 
     def error(self, name: str, message: str) -> Exception:
         exceptions = importlib.import_module("botocore.exceptions")

@@ -153,6 +153,9 @@ class _Wire:
         found = {name.lower(): value for name, value in response.headers.items()}
         return Received(response.status_code, found, response.iter_bytes(), response.close)
 
+    def refusal(self, message: str, reply: Reply) -> Reply:
+        return reply
+
     def error(self, name: str, message: str) -> Exception:
         kind = getattr(self._httpx, name.rpartition(".")[2], None)
         if not (isinstance(kind, type) and issubclass(kind, self._httpx.RequestError)):

@@ -93,7 +93,7 @@ class Recorder:
         try:
             decision = context.begin_llm(model, identity, retry=asked.retry)
         except (PolicyError, RateLimited) as refusal:
-            return _refused(refusal)
+            return _refused(refusal, wire)
         if decision.decision == DecisionKind.REPLAY:
             return _replayed(decision, model, wire)
         streams = body.get("stream") is True
@@ -142,15 +142,10 @@ def _model_of(url: str, body: dict[str, Any]) -> str:
     return unquote(found.group(1)) if found else ""
 
 
-def _refused(refusal: PolicyError | RateLimited) -> Reply:
-    status, body = refusal_response(refusal)
-    kind = "AccessDeniedException" if status == 403 else "ThrottlingException"
-    headers = {
-        "content-type": "application/json",
-        "x-should-retry": "false",
-        "x-amzn-errortype": kind,
-    }
-    return Reply(status, headers, body.encode())
+def _refused(refusal: PolicyError | RateLimited, wire: Wire) -> Reply:
+    status, message, body = refusal_response(refusal)
+    headers = {"content-type": "application/json", "x-should-retry": "false"}
+    return wire.refusal(message, Reply(status, headers, body.encode()))
 
 
 def _replayed(decision: StepDecision, model: str, wire: Wire) -> Reply:

@@ -124,6 +124,9 @@ class _Wire:
         found = {name.lower(): value for name, value in response.headers.items()}
         return Received(response.status_code, found, _chunks(response), response.close)
 
+    def refusal(self, message: str, reply: Reply) -> Reply:
+        return reply
+
     def error(self, name: str, message: str) -> Exception:
         kind = getattr(requests.exceptions, name.rpartition(".")[2], None)
         if not (isinstance(kind, type) and issubclass(kind, requests.RequestException)):

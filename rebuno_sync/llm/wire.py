@@ -55,6 +55,9 @@ class Wire(Protocol):
     def error(self, name: str, message: str) -> Exception:
         """The library's error with that class name, or its nearest."""
 
+    def refusal(self, message: str, reply: Reply) -> Reply:
+        """A refusal as the provider's clients read it; ``reply`` is how most do."""
+
 
 def is_json(content_type: str) -> bool:
     """Whether a request with that content type may hold JSON; without one it may."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +12,8 @@ from support.provider_server import Provider
 
 import rebuno_sync as rebuno
 from rebuno_sync import (
-    Blocked,
-    LeaseSuperseded,
     PolicyError,
     RateLimited,
-    Terminated,
     raise_for_refusal,
 )
 from rebuno_sync.errors import APIError
@@ -70,12 +66,12 @@ def test_a_refusal_is_the_sdks_own_error(
                 response: Any = error.response  # type: ignore[attr-defined]
                 found = response["ResponseMetadata"]["HTTPStatusCode"]
             assert found == status
-            with pytest.raises(raised, match=decision.reason):
+            with pytest.raises(raised) as meant:
                 raise_for_refusal(error)
-            return "refused"
+            return getattr(meant.value, "message", str(meant.value))
         return "allowed"
 
-    assert attempt(kernel, created(kernel), handler, port=port).output == "refused"
+    assert attempt(kernel, created(kernel), handler, port=port).output == decision.reason
     assert provider.requests == []
 
 
@@ -98,39 +94,6 @@ def test_a_signal_passes_straight_through_an_sdk(
     outcome = attempt(kernel, created(kernel), handler, port=port)
     assert outcome.status == ("terminated" if decision == "execution_terminal" else "blocked")
     assert provider.requests == []
-
-
-@pytest.mark.parametrize(
-    ("said", "raised"),
-    [
-        ("rebuno_refusal: denied reason=too_dear", PolicyError("too_dear")),
-        ("rebuno_refusal: denied", PolicyError("policy_denied")),
-        ("Error: {'message': 'rebuno_refusal: denied reason=a b'}}", PolicyError("a b")),
-        ("rebuno_refusal: rate_limited", RateLimited("rate_limit_exceeded")),
-        ("rebuno_refusal: rate_limited reason=slow\nmore", RateLimited("slow")),
-        ("rebuno_refusal: blocked", Blocked("blocked")),
-        ("rebuno_refusal: execution_blocked", Blocked("execution_blocked")),
-        ("rebuno_refusal: execution_terminal", Terminated("execution_terminal")),
-        ("rebuno_refusal: lease_superseded", LeaseSuperseded("lease_superseded")),
-    ],
-)
-def test_the_marker_of_a_refusal_is_found_in_an_errors_causes(
-    said: str, raised: BaseException
-) -> None:
-    """protocol.md 13.9; a gateway's refusals too."""
-    error = ValueError("outer")
-    error.__cause__ = KeyError("middle")
-    error.__cause__.__context__ = RuntimeError(said)
-    with pytest.raises(type(raised)) as found:
-        raise_for_refusal(error)
-    assert str(found.value) == str(raised)
-    assert pickle.loads(pickle.dumps(found.value)).args == found.value.args
-
-
-def test_other_errors_are_no_refusals() -> None:
-    """It returns."""
-    raise_for_refusal(ValueError("rebuno_refusal: unheard_of"))
-    raise_for_refusal(ValueError("nothing"))
 
 
 @pytest.mark.parametrize("sdk", ["openai", "anthropic"])
