@@ -93,6 +93,8 @@ class KernelClient:
     def renews_together(self) -> bool:
         return "leases" in self._extensions
 
+    takes_deltas = True
+
     @property
     def keeps_tries(self) -> bool:
         return "attempts" in self._extensions
@@ -139,6 +141,10 @@ class KernelClient:
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/fail"
         return decision_of(self._post(path, outcome_body("error", error), lease))
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/stream"
+        self._post(path, json.dumps({"seq": seq, "data": data}), lease)
 
     def retrying(
         self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float

@@ -55,6 +55,8 @@ class Outbox:
     handler has gone on with it, so every later call raises ``Interrupted``.
     """
 
+    takes_deltas = True
+
     def __init__(self, kernel: KernelClient, lease: Lease, sender: Sender) -> None:
         self._kernel = kernel
         self._lease = lease
@@ -96,8 +98,7 @@ class Outbox:
         return decision
 
     def _submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
-        """Send the submit, or the very request whose answer was lost, with what is held if it
-        can."""
+        """Send the submit, or the request whose answer was lost, with what is held if it can."""
         request = self._lost.get(proposal.request_id)
         again = request is not None
         if request is None:
@@ -202,6 +203,9 @@ class Outbox:
 
     def list_steps(self, execution_id: str) -> list[Step]:
         return self._kernel.list_steps(execution_id)
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        self._kernel.delta(lease, step_id, seq, data)
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         return self._kernel.renew(leases)

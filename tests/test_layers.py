@@ -36,8 +36,18 @@ LAYERS = {
     ],
     "execution stack": [
         *("workers", "stalling", "heartbeat", "turns", "recording", "bodies", "frames"),
-        *("history", "drift", "past", "carrying", "timed", "tries", "context", "pool"),
-        *("effects", "parallelism", "durable", "patching"),
+        *(
+            "history",
+            "drift",
+            "past",
+            "carrying",
+            "timed",
+            "tries",
+            "model_calls",
+            "context",
+            "pool",
+        ),
+        *("effects", "parallelism", "durable", "patching", "llm"),
         *("mcp", "logs"),
     ],
     "edges": [
