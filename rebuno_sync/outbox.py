@@ -18,7 +18,8 @@ from .errors import APIError, Interrupted, NetworkError, api_error
 from .failures import not_storable
 from .heartbeat import Lease
 from .held import Held, Request, size_of
-from .kernel_client import Answer, KernelClient, NotOffered, decision_of
+from .kernel_client import Answer, KernelClient, NotOffered
+from .messages import decision_of, submit_operation
 from .replies import error_of
 from .sender import Sender
 from .types import (
@@ -109,7 +110,7 @@ class Outbox:
             if request.held:
                 with self._sending:
                     answer = self._send_together(
-                        request.held, _submit(proposal), request.id, again=again
+                        request.held, submit_operation(proposal), request.id, again=again
                     )
                 if answer is not None:
                     return decision_of(answer.body)
@@ -385,14 +386,6 @@ class _Success(NamedTuple):
 def _may_be_held(proposal: Proposal) -> bool:
     safe = proposal.idempotency == Idempotency.SAFE_TO_RETRY
     return safe and proposal.kind != StepKind.LLM_CALL
-
-
-def _submit(proposal: Proposal) -> str:
-    return (
-        f'{{"op":"submit","kind":{json.dumps(proposal.kind)},'
-        f'"target":{json.dumps(proposal.target)},"args":{proposal.args or "null"},'
-        f'"idempotency":"{proposal.idempotency}"}}'
-    )
 
 
 def _refusal(answer: Answer) -> APIError:

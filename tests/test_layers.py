@@ -51,7 +51,16 @@ LAYERS = {
         *("mcp", "logs"),
     ],
     "edges": [
-        *("transport", "delivery", "remote_clock", "kernel_client", "client", "sender", "held"),
+        *(
+            "transport",
+            "delivery",
+            "messages",
+            "remote_clock",
+            "kernel_client",
+            "client",
+            "sender",
+            "held",
+        ),
         "outbox",
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
