@@ -231,6 +231,9 @@ class _Attempt:
         status = next(of_its_kind, OutcomeStatus.INTERRUPTED)
         if status is OutcomeStatus.INTERRUPTED:
             self._give_back(interrupted=True)
+        elif status is OutcomeStatus.BLOCKED:
+            # What began before the block still records its outcome; the next attempt is to meet it.
+            self._context.drain(GRACE_SECONDS)
         _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
         return Outcome(status, self._id, reason=str(signal))
 

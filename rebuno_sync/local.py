@@ -129,10 +129,18 @@ class _Host:
             if timeout is not None and waited >= timeout:
                 raise TimeoutError(
                     f"execution {execution.id} of {self._agent_id} is still {execution.status}"
-                    f" after {timeout} s: another thread or process runs it, or its next attempt is"
-                    " not due yet. It goes on without this call"
+                    f" after {timeout} s: {self._waits_for(execution)}. It goes on without this"
+                    " call"
                 )
             self._kernel.wait_for_change(mark, 1.0 if timeout is None else timeout - waited)
+
+    def _waits_for(self, execution: Execution) -> str:
+        asked = [it for it in self._kernel.list_approvals() if it.execution_id == execution.id]
+        if not asked:
+            return "another thread or process runs it, or its next attempt is not due yet"
+        steps = [self._kernel.get_step(execution.id, it.step_id).target for it in asked]
+        told = ", ".join(f"{it.id} ({target})" for it, target in zip(asked, steps, strict=True))
+        return f"it waits for somebody to grant or deny approval {told}"
 
     def _dispatch(self, claim: Claim) -> Outcome:
         lease = Lease(

@@ -35,7 +35,7 @@ LAYERS = {
         *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
     ],
     "edges": [
-        *("transport", "delivery", "kernel_client", "client", "sender", "outbox"),
+        *("transport", "delivery", "kernel_client", "governance", "client", "sender", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],

@@ -146,13 +146,7 @@ class Submit:
         return Answer(200, decision)
 
     def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
-        if decision in (DecisionKind.REPLAY, DecisionKind.DENIED):
-            row = tables.step(db, at.execution, step_id)
-            assert row is not None
-            return Answer(
-                200, steps.recorded(step_id, row.status, row.result, row.error, row.rule_id)
-            )
-        return Answer(200, StepDecision(decision, step_id))
+        return Answer(200, steps.answered_again(db, at, DecisionKind(decision), step_id))
 
     def departs(self, answer: Answer) -> bool:
         return not answer.accepted

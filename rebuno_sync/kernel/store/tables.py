@@ -49,6 +49,11 @@ def execution(db: sqlite3.Connection, execution_id: str) -> ExecutionRow | None:
     return _execution(db.execute(sql, (execution_id,)).fetchone())
 
 
+def execution_id(db: sqlite3.Connection, n: int) -> str:
+    found: str = db.execute("SELECT id FROM executions WHERE n = ?", (n,)).fetchone()[0]
+    return found
+
+
 def execution_by_key(db: sqlite3.Connection, agent_id: str, key: str) -> ExecutionRow | None:
     sql = f"SELECT {_EXECUTION} FROM executions WHERE agent_id = ? AND idempotency_key = ?"
     return _execution(db.execute(sql, (agent_id, key)).fetchone())
@@ -241,6 +246,11 @@ def start_step(db: sqlite3.Connection, n: int, now: int) -> None:
     db.execute("UPDATE steps SET status = 'executing', started_at = ? WHERE n = ?", (now, n))
 
 
+def allow_step(db: sqlite3.Connection, n: int) -> None:
+    """It has been approved; its body has still to start."""
+    db.execute("UPDATE steps SET status = 'allowed' WHERE n = ?", (n,))
+
+
 def settle_step(
     db: sqlite3.Connection,
     n: int,
@@ -379,4 +389,9 @@ def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
         f" WHERE deadline_at IS NOT NULL AND {LIVE}",
         (boottime, now),
     )
+    db.execute(
+        "UPDATE approvals SET timeout_due = ? + (timeout_at - ?) / 1e6 WHERE status = 'pending'",
+        (boottime, now),
+    )
+    db.execute("UPDATE rate_buckets SET filled = ? + (filled_at - ?) / 1e6", (boottime, now))
     db.execute("DELETE FROM owners")
