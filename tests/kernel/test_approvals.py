@@ -135,21 +135,18 @@ ENDS: dict[str, tuple[Callable[[Kernel, Approval, ManualClock], None], str, str,
 }
 
 
-@pytest.mark.parametrize("agent", ["alive", "dead", "restarted"])
+@pytest.mark.parametrize("opened", ["once", "anew"])
 @pytest.mark.parametrize("end", ENDS)
-def test_c22_the_state_after_a_decision_is_the_same_whatever_became_of_the_agent(
-    path: Path, clock: ManualClock, end: str, agent: str
+def test_c22_the_state_after_a_decision_is_the_same_in_a_kernel_that_was_opened_anew(
+    path: Path, clock: ManualClock, end: str, opened: str
 ) -> None:
-    """Whether the process that asked still lives, has died, or the kernel was opened anew."""
+    """Nothing of a decision is in memory. (With real deaths: tests/crash.)"""
     decide, approval_status, step_status, told = ENDS[end]
     kernel = Kernel(path, clock=clock)
     try:
         kernel.register_agent(AGENT)
         lease, approval = asked(kernel)
-        if agent == "dead":
-            clock.advance(1)
-            kernel._store().attempts.end(lease)
-        if agent == "restarted":
+        if opened == "anew":
             kernel.close()
             kernel = Kernel(path, clock=clock)
         decide(kernel, approval, clock)
@@ -359,3 +356,24 @@ def test_a_denial_without_a_rationale_has_the_protocols_reason(kernel: Kernel) -
         "target": "charge",
         "error": {"reason": "approval_denied"},
     }
+
+
+def test_the_calls_of_an_agent_that_is_gone_are_denied(kernel: Kernel) -> None:
+    """Its policy is gone with it, so nothing is allowed (row B31)."""
+    lease = start(kernel)
+    kernel._store().write(lambda db: db.execute("DELETE FROM agents"), durable=False)
+    decision = kernel.agent.submit(lease, call())
+    assert (decision.decision, decision.reason) == ("denied", "agent_lookup_failed")
+
+
+def test_a_kernel_that_cannot_read_policies_decides_nothing(path: Path, tmp_path: Path) -> None:
+    """Without the extra the call fails and is not recorded: it is no fault of the bundle."""
+    with Kernel(path) as kernel:
+        kernel.register_agent(AGENT)
+        kernel.set_policy(AGENT, ASK)
+        answer = ChildScript(
+            Path(__file__).parent / "programs" / "no_policies.py", tmp_path, db=path
+        ).run()
+        assert answer["code"] == "internal_error"
+        assert "Install rebuno-sync[kernel]" in answer["message"]
+        assert kernel.list_steps(answer["execution"]) == []
