@@ -132,7 +132,8 @@ class _Host:
                     f" after {timeout} s: {self._waits_for(execution)}. It goes on without this"
                     " call"
                 )
-            self._kernel.wait_for_change(mark, 1.0 if timeout is None else timeout - waited)
+            left = 1.0 if timeout is None else timeout - waited
+            self._kernel.wait_for_change(mark, left, execution.id)
 
     def _waits_for(self, execution: Execution) -> str:
         asked = [it for it in self._kernel.list_approvals() if it.execution_id == execution.id]

@@ -337,14 +337,20 @@ class Kernel(Governance):
         """Where the file's changes stand: take it before you look, then ``wait_for_change``."""
         return self._store().database.generation
 
-    def wait_for_change(self, mark: int, timeout: float) -> None:
+    def wait_for_change(self, mark: int, timeout: float, execution_id: str = "") -> None:
         """Wait until something was written since ``mark``, by any process; or ``timeout`` seconds.
 
-        May return early: a deadline or the timeout of an approval that comes due is a change, and
-        it never waits longer than a second.
+        May return early: a deadline, the timeout of an approval, or the next attempt of
+        ``execution_id`` that comes due is a change, and it never waits longer than a second.
         """
         store = self._store()
-        timers = store.read(lambda db: (queue.next_deadline(db), waiting.next_timeout(db)))
+        timers = store.read(
+            lambda db: (
+                queue.next_deadline(db),
+                waiting.next_timeout(db),
+                waiting.next_attempt(db, execution_id) if execution_id else None,
+            )
+        )
         now = self._clock.boottime()
         left = [max(due - now, _SHORTEST_WAIT_SECONDS) for due in timers if due is not None]
         store.database.wait_for_change(mark, min(timeout, _POLL_CAP_SECONDS, *left))

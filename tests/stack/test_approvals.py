@@ -99,6 +99,21 @@ def test_an_approval_that_nobody_answers_is_a_denial(kernel: Kernel) -> None:
     assert kernel.monotonic() - begun < 0.8
 
 
+def test_run_goes_on_when_its_rate_limit_lets_it(kernel: Kernel) -> None:
+    """Not a look later."""
+    kernel.register_agent(AGENT)
+    limit = "{max_calls: 1, window: 250ms, max_wait: 5s}"
+    kernel.set_policy(AGENT, f"rules: [{{id: a, then: {{decision: allow, rate_limit: {limit}}}}}]")
+    charges = Charges()
+    begun = kernel.monotonic()
+    done = rebuno.run(
+        lambda: [charges.tools[0](), charges.tools[1]()], agent=AGENT, kernel=kernel
+    )
+    assert done == ["charge_a done", "charge_b done"]
+    assert charges.ran == ["charge_a", "charge_b"]
+    assert 0.2 < kernel.monotonic() - begun < 0.8
+
+
 def test_cancelling_ends_a_run_that_waits(kernel: Kernel) -> None:
     """Within a moment (C7 e)."""
     asking(kernel)

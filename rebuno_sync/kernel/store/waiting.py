@@ -92,6 +92,16 @@ def next_timeout(db: sqlite3.Connection) -> float | None:
     return found
 
 
+def next_attempt(db: sqlite3.Connection, execution_id: str) -> float | None:
+    """When an execution that waits for its next attempt may be claimed, on the boot-time clock."""
+    row = db.execute(
+        "SELECT d.due FROM executions e JOIN dispatches d ON d.execution = e.n"
+        " WHERE e.id = ? AND d.status IN ('pending', 'failed')",
+        (execution_id,),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
 def awaits_approval(db: sqlite3.Connection, execution: int) -> bool:
     sql = "SELECT 1 FROM approvals WHERE execution = ? AND status = 'pending' LIMIT 1"
     return db.execute(sql, (execution,)).fetchone() is not None
