@@ -78,7 +78,8 @@ def test_approvals(tmp_path: Path) -> None:
     with Command(agent, tmp_path, "agent", **surroundings(), PYTHONUNBUFFERED="1") as waiting:
         shown = wait_until(lambda: run(console, tmp_path, **surroundings()), "the agent asking")
         assert shown == ["Refund this order? refund {'cents': 400, 'order': 'A-17'}"]
-        assert waiting.said.splitlines() == ["looking up A-17"]
+        assert waiting.said.startswith("looking up A-17\n")
+        waiting.says(r"waits for approval \S+ \(refund\)\n")
     assert run(console, tmp_path, "alice", "grant", **surroundings()) == shown
     printed = run("approvals/agent.py", tmp_path, "A-17", **surroundings())
     assert printed == ["refunding A-17", "400 for A-17"]

@@ -96,6 +96,8 @@ def test_a_bundle_has_the_hash_of_its_text() -> None:
         ("a: b: c", 1, "not YAML"),
         ("rules: []\n---\nrules: []", 2, "not YAML"),
         ("# nothing", 1, "says nothing"),
+        ("rules: []\n# \0", 2, "U+0000 must not stand"),
+        ("rules: []\n# \ud800", 2, "U+D800 must not stand"),
         ("rules: []\n<<: {default_action: allow}", 2, "unknown key '<<'"),
         (rule("then: {decision: allow}"), 2, "needs an id"),
         (rule("id: ''\nthen: {decision: allow}"), 2, "needs an id"),

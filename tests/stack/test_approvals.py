@@ -106,9 +106,7 @@ def test_run_goes_on_when_its_rate_limit_lets_it(kernel: Kernel) -> None:
     kernel.set_policy(AGENT, f"rules: [{{id: a, then: {{decision: allow, rate_limit: {limit}}}}}]")
     charges = Charges()
     begun = kernel.monotonic()
-    done = rebuno.run(
-        lambda: [charges.tools[0](), charges.tools[1]()], agent=AGENT, kernel=kernel
-    )
+    done = rebuno.run(lambda: [charges.tools[0](), charges.tools[1]()], agent=AGENT, kernel=kernel)
     assert done == ["charge_a done", "charge_b done"]
     assert charges.ran == ["charge_a", "charge_b"]
     assert 0.2 < kernel.monotonic() - begun < 0.8
@@ -141,6 +139,36 @@ def test_a_run_that_waits_too_long_says_for_what(kernel: Kernel) -> None:
     assert f"grant or deny approval {approval.id} (charge_a)" in str(caught.value)
     kernel.grant_approval(approval.id)
     assert rebuno.run(handler, agent=AGENT, kernel=kernel, key="k") == "charge_a done"
+
+
+def test_an_effect_in_the_body_of_another_may_be_asked_for(kernel: Kernel) -> None:
+    """The outer body runs again, up to what was granted."""
+    asking(kernel)
+    charges, begun = Charges(), []
+
+    @rebuno.tool
+    def outer() -> str:
+        begun.append(1)
+        return charges.tools[0]()
+
+    with background(lambda: rebuno.run(lambda: outer(), agent=AGENT, kernel=kernel)) as running:
+        kernel.grant_approval(next_approval(kernel).id)
+    assert running.result() == "charge_a done"
+    assert (len(begun), charges.ran) == (2, ["charge_a"])
+
+
+def test_run_says_what_it_waits_for(kernel: Kernel, caplog: pytest.LogCaptureFixture) -> None:
+    """Or a script would seem to hang."""
+    asking(kernel)
+    charges = Charges()
+    with background(
+        lambda: rebuno.run(lambda: charges.tools[0](), agent=AGENT, kernel=kernel)
+    ) as running:
+        approval = next_approval(kernel)
+        told = f"execution {approval.execution_id} waits for approval {approval.id} (charge_a)"
+        wait_until(lambda: told in caplog.messages, "a warning")
+        kernel.grant_approval(approval.id)
+    assert running.result() == "charge_a done"
 
 
 def test_wait_waits_for_a_person_too(kernel: Kernel) -> None:

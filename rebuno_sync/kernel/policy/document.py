@@ -152,8 +152,13 @@ def read_document(text: str) -> Node:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = f"line {mark.line + 1}: " if mark is not None else ""
-        raise BundleInvalid(f"{line}not YAML: {error.problem or error.context}") from None
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        raise BundleInvalid(f"{where}not YAML: {error.problem or error.context}") from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise BundleInvalid(
+            f"line {line}: not YAML: the character U+{error.character:04X} must not stand in it"
+        ) from None
     except yaml.YAMLError as error:
         raise BundleInvalid(f"not YAML: {error}") from None
     except RecursionError:
