@@ -55,12 +55,15 @@ CREATE TABLE steps (
   parent       TEXT NOT NULL,              -- the id of the step in whose body it was called
   started_at   INTEGER,
   completed_at INTEGER,
-  input_tokens  INTEGER,                   -- what a model call used up, where it says so
+  input_tokens INTEGER,                    -- what a model call used up, where it says so
   output_tokens INTEGER,
   UNIQUE (execution, step_id)
 );
 -- Rule 11 of protocol.md 7.2 looks for a failed twin of every new at_most_once step.
 CREATE INDEX steps_indeterminate ON steps (execution, args_hash) WHERE status = 'failed';
+-- Budgets sum up without reading what the calls answered.
+CREATE INDEX steps_tokens ON steps (execution, input_tokens, output_tokens)
+  WHERE input_tokens IS NOT NULL;
 
 -- What an event says about a step or an execution is read from their rows; `detail` holds the rest, as JSON.
 CREATE TABLE events (
@@ -138,6 +141,7 @@ CREATE TABLE approvals (
   timeout_due REAL NOT NULL
 );
 CREATE INDEX approvals_by_step ON approvals (step);
+CREATE INDEX approvals_by_status ON approvals (status);
 CREATE INDEX approvals_pending ON approvals (timeout_due) WHERE status = 'pending';
 CREATE INDEX approvals_of_execution ON approvals (execution) WHERE status = 'pending';
 

@@ -33,8 +33,8 @@ def set_usage(db: sqlite3.Connection, step: int, input_tokens: int, output_token
 def spent_tokens(db: sqlite3.Connection, execution: int) -> int:
     """What the model calls of an execution have used up."""
     found: int = db.execute(
-        "SELECT coalesce(sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0)), 0)"
-        " FROM steps WHERE execution = ?",
+        "SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM steps"
+        " WHERE execution = ? AND input_tokens IS NOT NULL",
         (execution,),
     ).fetchone()[0]
     return found
