@@ -17,7 +17,7 @@ from rebuno_sync.types import Approval
 
 PROGRAM = Path(__file__).parent / "programs" / "waits_for_approval.py"
 AGENT = "agent"
-WORKERS = ["alive", "dead", "restarted"]
+FATES = ["alive", "dead", "restarted"]
 DENIED = "charge not allowed. reason: [policy_denied] {} (HTTP 403)"
 
 ASK = """
@@ -74,24 +74,24 @@ def test_c22_the_end_is_the_same_whatever_became_of_the_process(tmp_path: Path, 
     with Kernel(tmp_path / "kernel.db") as kernel, ExitStack() as stack:
         kernel.register_agent(AGENT)
         kernel.set_policy(AGENT, ASK % ("4s" if end == "expire" else "10m"))
-        children = {worker: stack.enter_context(script.start(key=worker)) for worker in WORKERS}
-        for worker in WORKERS:
-            wait_until(lambda key=worker: asked(kernel, key), f"{worker} asking")
-            if worker != "alive":
-                children[worker].kill()
-            if worker == "restarted":
-                children[worker] = stack.enter_context(script.start(key=worker))
-        for worker in WORKERS:
-            approval = asked(kernel, worker)
+        children = {fate: stack.enter_context(script.start(key=fate)) for fate in FATES}
+        for fate in FATES:
+            wait_until(lambda key=fate: asked(kernel, key), f"{fate} asking")
+            if fate != "alive":
+                children[fate].kill()
+            if fate == "restarted":
+                children[fate] = stack.enter_context(script.start(key=fate))
+        for fate in FATES:
+            approval = asked(kernel, fate)
             assert approval is not None
             decide(kernel, approval)
         children["dead"] = stack.enter_context(script.start(key="dead"))
-        assert [children[worker].result() for worker in WORKERS] == [answer] * len(WORKERS)
-        for worker in WORKERS:
-            execution = kernel.find(AGENT, worker)
+        assert [children[fate].result() for fate in FATES] == [answer] * len(FATES)
+        for fate in FATES:
+            execution = kernel.find(AGENT, fate)
             assert execution is not None
             assert execution.status == execution_status
             (step,) = kernel.list_steps(execution.id)
             assert step.status == step_status
-            assert log.count(worker) == (end == "grant")
-        assert len(kernel.list_approvals(approval_status)) == len(WORKERS)
+            assert log.count(fate) == (end == "grant")
+        assert len(kernel.list_approvals(approval_status)) == len(FATES)
