@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..errors import api_error
 from ..ports import Clock
+from ..strict import mended
 from . import approvals, executions, fence
 from .moment import Moment
 from .reading import read_on_time
@@ -134,6 +135,7 @@ class Records:
 
     def decide(self, approval_id: str, decided_by: str, rationale: str, *, granted: bool) -> None:
         self.approval(approval_id)  # What is overdue comes first.
+        decided_by, rationale = mended(decided_by), mended(rationale)
         now = Moment.of(self._clock)
         decide = approvals.grant if granted else approvals.deny
         store = self._store()

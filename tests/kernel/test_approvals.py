@@ -218,28 +218,33 @@ def test_the_dispatcher_ends_an_approval_in_time_and_delivers_what_is_resumed(pa
         assert kernel.agent.submit(leases[1], once()).reason == "approval_timeout"
 
 
-@pytest.mark.parametrize("state", ["running", "blocked", "queued", "parked"])
-def test_c20_a_deadline_fires_in_every_state(path: Path, state: str) -> None:
+PARKING = """
+rules:
+  - id: all
+    then: {decision: allow, rate_limit: {max_calls: 1, window: 1h, max_wait: 2h}}
+"""
+
+
+def test_c20_a_deadline_fires_in_every_state(path: Path) -> None:
     """Two seconds after its creation, give or take some tenths, whatever the execution does."""
-    parking = "rate_limit: {max_calls: 1, window: 1h, max_wait: 2h}"
+    states = ["queued", "running", "blocked", "parked"]
     with Kernel(path, deadline=2.0) as kernel:
-        kernel.register_agent(AGENT)
-        kernel.set_policy(AGENT, ASK)
-        if state == "parked":
-            rule = f"  - id: all\n    then: {{decision: allow, {parking}}}\n"
-            kernel.set_policy(AGENT, "rules:\n" + rule)
-        created = kernel.create(AGENT)
         begun = kernel.monotonic()
-        if state != "queued":
-            lease = attempt(kernel, created.id)
-            first = kernel.agent.submit(lease, once() if state == "blocked" else call())
-            assert (first.decision == "blocked") == (state == "blocked")
-        if state == "parked":
-            assert kernel.agent.submit(lease, call()).decision == "blocked"
-        with pytest.raises(ExecutionCancelled) as caught:
-            kernel.wait(created.id, timeout=10)
-        assert caught.value.reason == "deadline_exceeded"
-        assert 1.8 < kernel.monotonic() - begun < 2.5
+        created = {}
+        for state in states:
+            kernel.register_agent(state)
+            kernel.set_policy(state, PARKING if state == "parked" else ASK)
+            created[state] = kernel.create(state).id
+        leases = {state: attempt(kernel, created[state]) for state in states[1:]}
+        assert kernel.agent.submit(leases["running"], call()).decision == "proceed"
+        assert kernel.agent.submit(leases["blocked"], once()).decision == "blocked"
+        decisions = [kernel.agent.submit(leases["parked"], call()).decision for _ in range(2)]
+        assert decisions == ["proceed", "blocked"]
+        for state in states:
+            with pytest.raises(ExecutionCancelled) as caught:
+                kernel.wait(created[state], timeout=10)
+            assert caught.value.reason == "deadline_exceeded"
+            assert 1.8 < kernel.monotonic() - begun < 2.6
         assert kernel.list_approvals() == []
 
 
@@ -335,6 +340,18 @@ def test_an_approval_has_a_quarter_of_an_hour_unless_the_rule_says_otherwise(
     kernel.agent.submit(start(kernel), call())
     (approval,) = kernel.list_approvals()
     assert (approval.timeout_at - approval.created_at).total_seconds() == 900
+
+
+def test_texts_that_no_file_can_hold_are_mended(kernel: Kernel) -> None:
+    """Halves of characters become the mark for unreadable ones, wherever they come from."""
+    ask = '{decision: require_approval, approval_config: {message: "a\\uD800"}}'
+    kernel.set_policy(AGENT, f"rules: [{{id: ask, then: {ask}}}]")
+    kernel.agent.submit(start(kernel), call())
+    (approval,) = kernel.list_approvals()
+    assert approval.message == "a\ufffd"
+    kernel.deny_approval(approval.id, "\udfff", "no\ud800")
+    decided = kernel.get_approval(approval.id)
+    assert (decided.decided_by, decided.rationale) == ("\ufffd", "no\ufffd")
 
 
 def test_granting_is_a_change_that_waiting_notices(kernel: Kernel) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection
 from typing import Any, NoReturn
 
+from ...strict import mended
 from .durations import duration_seconds
 
 __all__ = ["BundleInvalid", "Node", "read_document"]
@@ -73,7 +74,7 @@ class Node:
         """A scalar as it is written: ``5`` is the text 5."""
         if self._node.id != "scalar":
             self.fail("a single value is expected")
-        return "" if self.absent else str(self._node.value)
+        return "" if self.absent else mended(self._node.value)
 
     def word(self, *allowed: str) -> str:
         """One of the words."""
