@@ -10,13 +10,11 @@ With ``batch`` (protocol.md
 from __future__ import annotations
 
 import http.client
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
+from children import script
 from ratios import Rival, arguments, compare, timed
 
 import rebuno_sync as rebuno
@@ -83,43 +81,37 @@ def in_threads(threads: int, work: Callable[[], None]) -> None:
 def main() -> None:
     options = arguments(__doc__ or "")
     turns = 1 if options.quick else 7
-    stub = Path(__file__).with_name("stub_kernel.py")
-    with subprocess.Popen([sys.executable, stub], stdout=subprocess.PIPE, text=True) as kernel:
-        try:
-            assert kernel.stdout is not None
-            port = int(kernel.stdout.readline())
-            for threads, steps in ((1, 500), (16, 60), (64, 20)):
-                steps = 3 if options.quick else steps
-                agents = {
-                    "rebuno_sync.tool": agent_of(port, steps, ""),
-                    "with request ids": agent_of(port, steps, "request-id"),
-                    "with request ids and batch": agent_of(port, steps, "request-id, batch"),
-                }
+    with script("stub_kernel.py") as port:
+        for threads, steps in ((1, 500), (16, 60), (64, 20)):
+            steps = 3 if options.quick else steps
+            agents = {
+                "rebuno_sync.tool": agent_of(port, steps, ""),
+                "with request ids": agent_of(port, steps, "request-id"),
+                "with request ids and batch": agent_of(port, steps, "request-id, batch"),
+            }
 
-                def measured(work: Callable[[], None], units: int = threads * steps) -> float:
-                    return timed(work, units)
+            def measured(work: Callable[[], None], units: int = threads * steps) -> float:
+                return timed(work, units)
 
-                compare(
-                    f"one step over HTTP, {threads} execution(s) at once",
+            compare(
+                f"one step over HTTP, {threads} execution(s) at once",
+                Rival(
+                    "floor: two bare http.client POSTs",
+                    lambda n=threads, s=steps, m=measured: m(
+                        lambda: in_threads(n, lambda: floor(port, s))
+                    ),
+                ),
+                *(
                     Rival(
-                        "floor: two bare http.client POSTs",
-                        lambda n=threads, s=steps, m=measured: m(
-                            lambda: in_threads(n, lambda: floor(port, s))
+                        name,
+                        lambda n=threads, a=agent, m=measured: m(
+                            lambda: in_threads(n, lambda: ours(a))
                         ),
-                    ),
-                    *(
-                        Rival(
-                            name,
-                            lambda n=threads, a=agent, m=measured: m(
-                                lambda: in_threads(n, lambda: ours(a))
-                            ),
-                        )
-                        for name, agent in agents.items()
-                    ),
-                    turns=turns,
-                )
-        finally:
-            kernel.kill()
+                    )
+                    for name, agent in agents.items()
+                ),
+                turns=turns,
+            )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ def compare(title: str, floor: Rival, *others: Rival, turns: int) -> None:
     for name, median in medians.items():
         ratio = median / medians[floor.name]
         spread = (max(seconds[name]) - min(seconds[name])) / median
-        print(f"  {name:<52} {median * 1e6:>9.0f} us  {ratio:>6.2f} x  (spread {spread:.0%})")
+        figures = f"{median * 1e6:>9.0f} us  {1 / median:>8.0f} /s  {ratio:>6.2f} x"
+        print(f"  {name:<52} {figures}  (spread {spread:.0%})")
 
 
 def timed(work: Callable[[], object], units: int) -> float:

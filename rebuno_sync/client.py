@@ -17,7 +17,7 @@ from urllib3.exceptions import NewConnectionError
 
 from .clock import SYSTEM
 from .codec import PLAIN
-from .endings import ended
+from .endings import PAGE, ended, still_open
 from .errors import NetworkError
 from .governance import Governance
 from .ports import Clock
@@ -155,8 +155,9 @@ class Client(Governance):
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution:
         """Wait until the execution has completed and return it.
 
-        ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on.
-        Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when it ended in that way.
+        ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on; it
+        says so where no agent could be given the execution. Raises ``ExecutionFailed`` or
+        ``ExecutionCancelled`` when it ended in that way.
         """
         started = self._clock.monotonic()
         pause = _POLL_FIRST
@@ -166,8 +167,8 @@ class Client(Governance):
                 return ended(execution)
             waited = self._clock.monotonic() - started
             if timeout is not None and waited >= timeout:
-                raise TimeoutError(
-                    f"execution {execution_id} is still {execution.status} after {timeout} s"
+                raise still_open(
+                    execution, timeout, lambda seen: self.events(execution_id, seen, PAGE)
                 )
             self._pause(pause if timeout is None else min(pause, timeout - waited))
             pause = min(pause * 1.5, _POLL_LONGEST)
@@ -270,9 +271,13 @@ class Client(Governance):
                 allow_redirects=False,
             )
         except requests.RequestException as error:
-            raise NetworkError(
-                f"no answer of {self.base_url} to {what}: {error}", repeatable=_not_sent(error)
-            ) from error
+            if _not_sent(error):
+                raise NetworkError(
+                    f"cannot connect to {self.base_url} for {what}: {_cause(error)}. Is a kernel"
+                    " running there (rebuno-sync kernel)? Another address: base_url or REBUNO_URL",
+                    repeatable=True,
+                ) from error
+            raise NetworkError(f"no answer of {self.base_url} to {what}: {error}") from error
         if reply.status_code >= 300:
             raise error_of(reply.status_code, reply.content, what)
         if not reply.content.strip():
@@ -330,6 +335,14 @@ def _not_sent(error: requests.RequestException) -> bool:
         return True
     cause = error.args[0] if error.args else None
     return isinstance(getattr(cause, "reason", cause), NewConnectionError)
+
+
+def _cause(error: BaseException) -> str:
+    """What the operating system said, below the words of the libraries in between."""
+    reason: object = error.args[0] if error.args else error
+    reason = getattr(reason, "reason", reason)
+    below = reason.__cause__ if isinstance(reason, BaseException) else None
+    return str(below or reason)
 
 
 _OLDEST_KEYS = {"ID": "id", "WebhookURL": "webhook_url", "RegisteredAt": "registered_at"}

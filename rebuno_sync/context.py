@@ -62,6 +62,8 @@ class ExecutionContext:
         self._idle = threading.Condition(self._guard)
         self._bodies = 0
         self._signal: Signal | None = None
+        self._stopped = threading.Event()
+        self._waits = False
         self._elsewhere = False
         self._met: set[str] = set()
         self._recorded: set[str] | None = None
@@ -102,7 +104,10 @@ class ExecutionContext:
     def wait(self, seconds: float) -> None:
         """Sleep that many seconds; raises the pending signal as soon as this attempt is over."""
         self.check()
-        self._lease.wait(seconds)
+        if not self._waits:
+            self._waits = True
+            self._lease.on_end(self._stopped.set)
+        self._stopped.wait(seconds)
         self.check()
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
@@ -240,6 +245,7 @@ class ExecutionContext:
         """This attempt is over, whatever the code around does with the signal."""
         with self._guard:
             self._signal = self._signal or signal
+        self._stopped.set()
         frame = _frame.get()
         if frame is not None and frame.context is self:
             frame.mark(signal)
@@ -261,6 +267,7 @@ class ExecutionContext:
         """No further effect may start: the host gives this attempt up."""
         with self._guard:
             self._signal = self._signal or Interrupted(reason)
+        self._stopped.set()
 
     # -- bodies and threads
 

@@ -31,6 +31,8 @@ _LARGEST_BEAT = 100
 """Leases in one beat, where they travel together."""
 _MOST_IDLE_ENTRIES = 64
 """How many dropped leases may wait in the heap for their time."""
+_IDLE_SECONDS = 1.0
+"""After which a thread ends that has nothing to do."""
 
 
 class Lease:
@@ -190,7 +192,8 @@ class Renewer:
     def drop(self, lease: Lease) -> None:
         """Renew it no more."""
         with self._guard:
-            self._kept.pop(lease, None)
+            if self._kept.pop(lease, None) is not None and not self._kept:
+                self._changed.notify()  # The thread ends when nothing comes for a while.
             if len(self._due) > 2 * len(self._kept) + _MOST_IDLE_ENTRIES:
                 self._due = [entry for entry in self._due if self._is_valid(entry)]
                 heapq.heapify(self._due)
@@ -227,6 +230,9 @@ class Renewer:
             with self._guard:
                 if self._stopped:
                     return
+                if not self._changed.wait_for(lambda: self._kept or self._stopped, _IDLE_SECONDS):
+                    self._thread = None
+                    return
                 seconds = self._seconds_to_next()
                 if seconds is None or seconds > 0:
                     self._changed.wait(seconds)
@@ -248,7 +254,11 @@ class Renewer:
             sender = self._senders.get(kernel)
             if sender is None:
                 sender = self._senders[kernel] = Workers(
-                    "rebuno-beat", lambda beat, _: self._send(beat), size=8, longest_queue=1 << 30
+                    "rebuno-beat",
+                    lambda beat, _: self._send(beat),
+                    size=8,
+                    longest_queue=1 << 30,
+                    idle_seconds=_IDLE_SECONDS,
                 )
             return sender
 

@@ -7,13 +7,15 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 from pydantic import BaseModel
 
 from .agent import Outcome
 from .binding import Binding
+from .binding.handlers import name_of
 from .heartbeat import Lease
 from .kernel_client import KernelClient
 from .ports import HostingKernel
@@ -44,7 +46,7 @@ class Agent:
 
     The form of its signatures is found out; ``REBUNO_SIGNATURE`` (``v1`` or ``body``) pins it.
     Nothing starts, and nothing is connected, before a delivery or ``run``. After a fork the child
-    starts anew. Raises ``ValueError`` for a missing or bad argument.
+    starts anew. A ``with`` block closes it. Raises ``ValueError`` for a missing or bad argument.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Agent:
         self._workers = workers
         self._grace = grace
         self._binding: Binding | None = None
-        self._closed = False
+        self._closed = self._ended = False
         self._stops: set[Stop] = set()
         self._forget_service()
         if kernel is None:
@@ -106,11 +108,22 @@ class Agent:
         )
 
     def bind(self, fn: F) -> F:
-        """Let ``fn`` be the handler. Raises ``TypeError`` for what cannot be one.
+        """Let ``fn`` be the handler, the only one; binding the same again changes nothing.
 
-        With a kernel in this process its executions are taken from now on.
+        With a kernel in this process its executions are taken from now on. Raises ``TypeError``
+        for what cannot be a handler, and ``ValueError`` when the agent has another, or when another
+        ``Agent`` serves this id on the same kernel.
         """
-        self._binding = Binding(fn)
+        binding = Binding(fn)
+        with self._guard:
+            bound = self._binding
+            if bound is None:
+                self._binding = binding
+            elif bound.handler != fn:
+                raise ValueError(
+                    f"agent {self.agent_id!r} has the handler {name_of(bound.handler)}, and cannot"
+                    f" serve {name_of(fn)} as well: make an Agent with an id of its own for it"
+                )
         if self._kernel is not None:
             self._service()
         return fn
@@ -160,8 +173,9 @@ class Agent:
         """Serve ``fn`` at ``http://host:port`` until ``close``, SIGINT or SIGTERM; then close.
 
         Signals are handled in the main thread only; a second one ends the process at once. With a
-        kernel in this process nothing is served, and ``host`` and ``port`` mean nothing. Raises
-        ``ImportError`` when the extra ``serve`` is not installed.
+        kernel in this process nothing is served, and ``host`` and ``port`` mean nothing. A kernel
+        that cannot be reached yet is waited for. Raises ``ImportError`` when the extra ``serve`` is
+        not installed, and ``OSError`` when the address cannot be had, before anything has begun.
         """
         stop = Stop()
         with stopped_by_signals(stop.set):
@@ -170,8 +184,12 @@ class Agent:
             self._stops.add(stop)
             try:
                 if server is not None:
-                    where = server.url + self.webhook_path
-                    _log.info("agent %s takes webhooks at %s", self.agent_id, where)
+                    _log.info(
+                        "agent %s, for the kernel at %s, takes webhooks at %s",
+                        self.agent_id,
+                        self._base_url,
+                        server.url + self.webhook_path,
+                    )
                     self._service().begin()
                 if not self._closed:
                     stop.wait()
@@ -196,12 +214,24 @@ class Agent:
         flags and give their leases back, so that another process takes over. Idempotent."""
         with self._closing:
             with self._guard:
-                service, closed = self._made, self._closed
+                service = self._made
                 self._closed = True
-            if service is not None and not closed:
+            if service is not None and not self._ended:
                 service.close(self._grace)
+            self._ended = True  # One that was interrupted before it came here is closed again.
         for stop in list(self._stops):
             stop.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class Entrance:

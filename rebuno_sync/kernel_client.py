@@ -21,13 +21,15 @@ __all__ = [
     "EXTENSIONS",
     "Answer",
     "KernelClient",
+    "NotOffered",
     "decision_of",
+    "extensions_in",
     "outcome_body",
     "submit_body",
 ]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "cancel-notice")
-"""The extensions of protocol.md 17 that this agent understands."""
+EXTENSIONS = ("request-id", "batch", "leases", "release", "cancel-notice", "runner")
+"""The extensions that this agent understands (protocol.md 17, and the service page)."""
 
 _UNAUTHORIZED = 401
 _LARGEST_BODY = 10 * 2**20
@@ -39,6 +41,10 @@ class Answer(NamedTuple):
 
     status: int
     body: Any
+
+
+class NotOffered(NetworkError):
+    """The kernel does not have an extension, or no longer: nothing was done."""
 
 
 class KernelClient:
@@ -73,7 +79,7 @@ class KernelClient:
 
     def learn_extensions(self, named: str) -> None:
         """What the kernel named in a webhook's ``Rebuno-Extensions``: only that is used."""
-        self._extensions = frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+        self._extensions = extensions_in(named)
 
     @property
     def wants_request_ids(self) -> bool:
@@ -133,14 +139,7 @@ class KernelClient:
         return Renewal.ACCEPTED
 
     def _renew_together(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
-        listed = [
-            {
-                "execution_id": lease.execution_id,
-                "dispatch_id": lease.dispatch_id,
-                "dispatch_attempt": lease.attempt,
-            }
-            for lease in leases
-        ]
+        listed = [_listed(lease) for lease in leases]
         try:
             answer = self._post_extension("leases", "/v0/leases", json.dumps({"leases": listed}))
             gone = understood("renewals", lambda: set(answer["superseded"] or ()))
@@ -212,7 +211,7 @@ class KernelClient:
         except APIError as error:
             if error.code == APIError.code and error.status_code in (404, 405):
                 self._extensions -= {name}
-                raise NetworkError(f"the kernel has no {name!r}", repeatable=True) from error
+                raise NotOffered(f"the kernel has no {name!r}", repeatable=True) from error
             raise
 
     def _exchange(
@@ -258,6 +257,8 @@ class KernelClient:
             headers.append(("Rebuno-Dispatch-Id", dispatch_id))
         if attempt:
             headers.append(("Rebuno-Dispatch-Attempt", attempt))
+        if lease and lease.runner:
+            headers.append(("Rebuno-Runner", lease.runner))
         if not request_form:
             headers.append(("Rebuno-Signature", sign_body(self._secret, body)))
             return headers
@@ -276,6 +277,20 @@ class KernelClient:
 
 
 _NAMED = ", ".join(EXTENSIONS)
+
+
+def extensions_in(named: str) -> frozenset[str]:
+    """Those in a header ``Rebuno-Extensions`` that this agent understands."""
+    return frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+
+
+def _listed(lease: LeaseKey) -> dict[str, str | int]:
+    fields: dict[str, str | int] = {
+        "execution_id": lease.execution_id,
+        "dispatch_id": lease.dispatch_id,
+        "dispatch_attempt": lease.attempt,
+    }
+    return {**fields, "runner": lease.runner} if lease.runner else fields
 
 
 def _is_not_found(error: APIError) -> bool:

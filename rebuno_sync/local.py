@@ -20,7 +20,7 @@ from .clock import SYSTEM
 from .context import ancestors
 from .endings import ended
 from .errors import ConflictError, ExecutionFailed, StorageError, api_error
-from .heartbeat import Lease
+from .heartbeat import RENEWER, Lease
 from .kernel import Kernel
 from .kernel.dispatches import Claim
 from .kernel.embedded import DEFAULT_PATH
@@ -157,6 +157,7 @@ class _Host:
             accepted_at=claim.at,
             measured_on=self._kernel.monotonic,
         )
+        self._kernel.watch_lease(lease.key, lambda: RENEWER.hurry(lease))
         try:
             return dispatch(self._binding, self._kernel.agent, lease)
         finally:

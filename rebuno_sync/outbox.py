@@ -17,10 +17,12 @@ from .clock import SYSTEM
 from .errors import APIError, Interrupted, NetworkError, api_error
 from .failures import not_storable
 from .heartbeat import Lease
-from .kernel_client import Answer, KernelClient, decision_of
+from .held import Held, Request, size_of
+from .kernel_client import Answer, KernelClient, NotOffered, decision_of
 from .replies import error_of
 from .sender import Sender
 from .types import (
+    LARGEST_BATCH,
     DecisionKind,
     Execution,
     Idempotency,
@@ -43,23 +45,12 @@ _RECORDED = StepDecision(DecisionKind.RECORDED)
 _OVER = ("lease_superseded", "execution_terminal")
 
 
-class _Held:
-    """A result that the handler takes for recorded, and the kernel has still to take."""
-
-    def __init__(self, step_id: str, result: str) -> None:
-        self.step_id = step_id
-        self.result = result
-        self.refusals = 0
-
-    @property
-    def operation(self) -> str:
-        return f'{{"op":"complete_step","step_id":"{self.step_id}","result":{self.result}}}'
-
-
 class Outbox:
-    """The kernel of one attempt, which takes results along. A plain ``KernelClient`` as far as
-    its kernel knows no batches. Thread-safe.
+    """The kernel of one attempt, which takes results along. A plain ``KernelClient`` where its
+    kernel knows no batches. Thread-safe.
 
+    What the kernel offers is taken from ``kernel`` once: a later delivery may name less (a proxy
+    strips the header), and what is held, or was sent under an id, must not come into doubt by it.
     A held result that the kernel refuses for good is recorded as a failure of its step; the
     handler has gone on with it, so every later call raises ``Interrupted``.
     """
@@ -68,15 +59,17 @@ class Outbox:
         self._kernel = kernel
         self._lease = lease
         self._sender = sender
+        self._asks_with_ids = kernel.wants_request_ids
+        self._batches = kernel.batches
         self._repeatable: set[str] = set()
-        self._held: deque[_Held] = deque()
-        self._lost: dict[str, _Request] = {}
+        self._held: deque[Held] = deque()
+        self._lost: dict[str, Request] = {}
         self._sending = threading.Lock()
         self._broken: APIError | str | None = None
 
     @property
     def wants_request_ids(self) -> bool:
-        return self._kernel.wants_request_ids
+        return self._asks_with_ids
 
     @property
     def renews_together(self) -> bool:
@@ -85,61 +78,64 @@ class Outbox:
     # -- what may travel with something
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
-        if not self.wants_request_ids:
-            return self._kernel.submit(lease, proposal)
         decision = self._submit(lease, proposal)
-        self._lost.pop(proposal.request_id, None)
         if decision.decision == DecisionKind.PROCEED:
-            if _may_be_held(proposal):
+            if self._batches and _may_be_held(proposal):
                 self._repeatable.add(decision.step_id)
             if self._held or self._broken:  # By another thread; no body starts before it.
                 self._lease.insist(self.flush)
                 self._raise_if_broken()
+        self._lost.pop(proposal.request_id, None)
         return decision
 
     def _submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
         """Send the submit, or the very request whose answer was lost, with what is held if it
         can."""
         request = self._lost.get(proposal.request_id)
+        again = request is not None
         if request is None:
             request = self._compose(proposal)
-        if request.held and not self._kernel.batches:
-            request = _Request(str(SYSTEM.new_id()))
-        self._lost[proposal.request_id] = request
+        if request.id:
+            self._lost[proposal.request_id] = request
         try:
             if request.held:
                 with self._sending:
-                    answer = self._send_together(request.held, _submit(proposal), request.id)
+                    answer = self._send_together(
+                        request.held, _submit(proposal), request.id, again=again
+                    )
                 if answer is not None:
                     return decision_of(answer.body)
                 self._raise_if_broken()
                 # It was not reached, and its id stands for that.
-                request = self._lost[proposal.request_id] = _Request(str(SYSTEM.new_id()))
+                request = self._lost[proposal.request_id] = Request(str(SYSTEM.new_id()))
             return self._kernel.submit(lease, proposal._replace(request_id=request.id))
         except (APIError, Interrupted):
-            del self._lost[proposal.request_id]
+            self._lost.pop(proposal.request_id, None)
             raise
 
-    def _compose(self, proposal: Proposal) -> _Request:
+    def _compose(self, proposal: Proposal) -> Request:
         if self._held or self._sending.locked() or self._broken is not None:
             with self._sending:
                 self._raise_if_broken()
-                if self._kernel.batches and len(proposal.args) <= _LARGEST_TOGETHER:
-                    return _Request(proposal.request_id, tuple(self._held))
-                self._send_held()
+                together: tuple[Held, ...] = ()
+                if self._batches and len(proposal.args) <= _LARGEST_TOGETHER:
+                    together = self._portion()
+                else:
+                    self._insist_on_held()
                 self._raise_if_broken()
-        return _Request(proposal.request_id)
+                return Request(proposal.request_id, together)
+        return Request(proposal.request_id)
 
     def complete_step(self, lease: LeaseKey, step_id: str, result: str) -> StepDecision:
-        holds = self._kernel.batches and len(result) <= _LARGEST_TOGETHER // 8
+        holds = self._batches and len(result) <= _LARGEST_TOGETHER // 8
         if step_id in self._repeatable and holds:
             self._repeatable.discard(step_id)
-            self._raise_if_broken()
-            self._held.append(_Held(step_id, result))
+            self._raise_if_over()
+            self._held.append(Held(step_id, result))
             self._sender.look_after(self)
             return _RECORDED
         return self._with_held(
-            lambda: _Held(step_id, result).operation,
+            lambda: Held(step_id, result).operation,
             len(result),
             lambda: self._kernel.complete_step(lease, step_id, result),
             decision_of,
@@ -159,6 +155,7 @@ class Outbox:
             len(output),
             lambda: self._kernel.complete(lease, output),
             lambda _: None,
+            ends=True,
         )
 
     def fail(self, lease: LeaseKey, reason: str) -> None:
@@ -167,6 +164,7 @@ class Outbox:
             len(reason),
             lambda: self._kernel.fail(lease, reason),
             lambda _: None,
+            ends=True,
         )
 
     def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
@@ -187,8 +185,11 @@ class Outbox:
     # -- sending
 
     @property
-    def holds_something(self) -> bool:
-        return bool(self._held)
+    def held_since(self) -> float | None:
+        try:
+            return self._held[0].since
+        except IndexError:
+            return None
 
     @property
     def lease(self) -> Lease:
@@ -215,40 +216,61 @@ class Outbox:
         size: int,
         alone: Callable[[], T],
         read: Callable[[Any], T],
+        *,
+        ends: bool = False,
     ) -> T:
-        """Send an operation, with what is held before it in the same request."""
+        """Send an operation, with what is held before it in the same request.
+
+        ``ends``: it ends the execution. An outcome is sent though the attempt is given up: its
+        body has run, and the next attempt need not do it again.
+        """
+        check = self._raise_if_broken if ends else self._raise_if_over
         if self._held or self._sending.locked() or self._broken is not None:
             # The lock is kept over the exchange: a later request must not overtake what is held.
             with self._sending:
-                self._raise_if_broken()
-                if self._held and self._kernel.batches and size <= _LARGEST_TOGETHER:
-                    answer = self._send_together(tuple(self._held), operation())
+                check()
+                if self._held and self._batches and size <= _LARGEST_TOGETHER:
+                    together = self._portion()
+                    check()
+                    answer = self._send_together(together, operation())
                     if answer is not None:
                         return read(answer.body)
                 else:
                     self._send_held()
-                self._raise_if_broken()
+                check()
         return alone()
 
+    def _portion(self) -> tuple[Held, ...]:
+        """What is held, as far as it fits into one request: the rest, of which there may be much
+        after an outage, is sent first."""
+        while len(self._held) >= LARGEST_BATCH or size_of(self._held) > _LARGEST_TOGETHER:
+            self._lease.insist(self._send_first)
+        return tuple(self._held)
+
     def _send_together(
-        self, held: Sequence[_Held], operation: str, request_id: str = ""
+        self, held: Sequence[Held], operation: str, request_id: str = "", *, again: bool = False
     ) -> _Success | None:
         """Send ``held`` and ``operation``; its answer, or ``None`` if it was not reached.
 
-        Raises the kernel's refusal of ``operation``.
+        Raises the kernel's refusal of ``operation``. ``again``: it may have been done before, by
+        the same request whose answer was lost.
         """
         operations = [*(one.operation for one in held), operation]
         try:
             answers = self._kernel.batch(self._lease.key, operations, request_id)
-        except APIError as refusal:
-            if refusal.code in _OVER:
+        except (APIError, NotOffered) as refusal:
+            if isinstance(refusal, NotOffered):
+                self._batches = False
+            elif refusal.code in _OVER:
                 raise
-            self._send_held()  # Nothing of it was done, so each by itself.
+            if again:
+                raise NetworkError(f"whether it was done before is unknown: {refusal}") from refusal
+            self._insist_on_held()  # Nothing of it was done, so each by itself.
             return None
         for one, answer in zip(held, answers, strict=False):
             if answer.status >= 300:
                 self._refused(one, _refusal(answer))
-                self._send_held()
+                self._insist_on_held()
                 return None
             self._taken(one, decision_of(answer.body))
             if self._broken is not None:
@@ -260,31 +282,43 @@ class Outbox:
             raise _refusal(last)
         return _Success(last.body)
 
+    def _insist_on_held(self) -> None:
+        """Send what is held, again where an answer is lost: that never records one twice."""
+        self._lease.insist(self._send_held)
+
     def _send_held(self) -> None:
         """Send each of what is held, one by one, until it is taken or refused for good."""
         while self._held:
-            one = self._held[0]
-            try:
-                decision = self._kernel.complete_step(self._lease.key, one.step_id, one.result)
-            except APIError as refusal:
-                self._refused(one, refusal)
-            else:
-                self._taken(one, decision)
+            self._send_first()
 
-    def _taken(self, one: _Held, decision: StepDecision) -> None:
+    def _send_first(self) -> None:
+        one = self._held[0]
+        try:
+            decision = self._kernel.complete_step(self._lease.key, one.step_id, one.result)
+        except APIError as refusal:
+            self._refused(one, refusal)
+        else:
+            self._taken(one, decision)
+
+    def _taken(self, one: Held, decision: StepDecision) -> None:
         self._forget(one)
-        if decision.decision == DecisionKind.REPLAY and not _same(one, decision):
+        if decision.decision == DecisionKind.EXECUTION_TERMINAL:
+            message = f"the execution ended before step {one.step_id} was recorded"
+            self._break(api_error("execution_terminal", message, 409))
+        elif decision.decision == DecisionKind.REPLAY and not one.is_what(decision):
             message = f"another attempt settled step {one.step_id} in another way"
             self._break(api_error("lease_superseded", message, 409))
 
-    def _forget(self, one: _Held) -> None:
+    def _forget(self, one: Held) -> None:
         if one in self._held:  # Else it was sent meanwhile, beside a request that was lost.
             self._held.remove(one)
 
-    def _refused(self, one: _Held, refusal: APIError) -> None:
+    def _refused(self, one: Held, refusal: APIError) -> None:
         """Ask again; after three refusals record that it cannot be stored."""
         if refusal.code in _OVER:
             self._break(refusal)
+            return
+        if one not in self._held:  # The answer is an old one: it was settled meanwhile.
             return
         one.refusals += 1
         if one.refusals < _OUTCOME_TRIES:
@@ -303,22 +337,21 @@ class Outbox:
         if isinstance(why, APIError):  # It is over, and nothing of it is taken any more.
             self._held.clear()
 
+    def _raise_if_over(self) -> None:
+        """Raise when the kernel takes nothing more of this attempt."""
+        broken = self._broken
+        if isinstance(broken, APIError):
+            raise api_error(broken.code, broken.message, broken.status_code)
+
     def _raise_if_broken(self) -> None:
-        if isinstance(self._broken, APIError):
-            raise self._broken
-        if self._broken is not None:
+        """Raise when no further effect may start and nothing may be ended."""
+        self._raise_if_over()
+        if isinstance(self._broken, str):
             raise Interrupted(self._broken)
 
 
 class _Success(NamedTuple):
     body: Any
-
-
-class _Request(NamedTuple):
-    """A submit as it was sent: repeated under its id, it must say the very same."""
-
-    id: str
-    held: tuple[_Held, ...] = ()
 
 
 def _may_be_held(proposal: Proposal) -> bool:
@@ -339,9 +372,3 @@ def _refusal(answer: Answer) -> APIError:
     if isinstance(error, NetworkError):
         raise error
     return error
-
-
-def _same(one: _Held, decision: StepDecision) -> bool:
-    if decision.error_json is not None:
-        return False
-    return bool(json.loads(one.result) == decision.result)

@@ -94,6 +94,9 @@ class HostingKernel(Protocol):
         """Hand every attempt of the agent that is due to ``receive``, with the seconds of its
         lease; it says whether it takes it."""
 
+    def watch_lease(self, lease: LeaseKey, over: Callable[[], None]) -> None:
+        """Call ``over`` when a lease of this process is over before its handler has ended it."""
+
     def unhost(self, agent_id: str) -> None:
         """Hand it no more."""
 

@@ -15,7 +15,7 @@ from .errors import NetworkError, NotFoundError, RebunoError, UnauthorizedError
 from .heartbeat import RENEWER, Lease
 from .kernel_client import KernelClient
 from .outbox import Outbox
-from .ports import AgentKernel, HostingKernel
+from .ports import HostingKernel
 from .sender import Sender
 from .types import LeaseKey
 from .webhook import Delivery, Webhook, WebhookAnswer
@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 _UNWINDING_SECONDS = 0.3
 """How long closing waits for handlers that see their cancel flag."""
 _RELEASING_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 10.0
+"""Between the tries to reach a kernel that is away."""
 
 
 class Service(Protocol):
@@ -61,6 +63,7 @@ class RemoteService:
         self._binding = binding
         self._client = client
         self._sender = Sender()
+        self._outboxes: dict[LeaseKey, Outbox] = {}
         self._publication = Publication(client, metadata)
         self._webhook = Webhook(
             (secret,),
@@ -84,10 +87,14 @@ class RemoteService:
         # Beats of one kernel travel together, so it is the client that sends them.
         RENEWER.keep(lease, self._client)
         self._publication.begin()
-        kernel: AgentKernel = self._client
-        if self._client.batches:
-            kernel = Outbox(self._client, lease, self._sender)
-        outcome = dispatch(self._binding, kernel, lease, secured=secured)
+        # First of all: it teaches what the kernel can do, which an outbox is made for.
+        if RENEWER.secure(lease, self._client):
+            secured()
+        outbox = self._outboxes[lease.key] = Outbox(self._client, lease, self._sender)
+        try:
+            outcome = dispatch(self._binding, outbox, lease)
+        finally:
+            self._outboxes.pop(lease.key, None)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
         return outcome
 
@@ -95,8 +102,14 @@ class RemoteService:
         return self._webhook.join(seconds)
 
     def close(self, grace: float) -> None:
-        close_webhook(self._webhook, self._client, grace)
+        self._publication.close()
+        close_webhook(self._webhook, self._give_back, grace)
+        self._sender.close()
         self._client.close()
+
+    def _give_back(self, lease: LeaseKey) -> None:
+        """Release a lease, after what its attempt still holds: nothing is taken later."""
+        self._outboxes.get(lease, self._client).release(lease)
 
 
 class LocalService:
@@ -132,6 +145,7 @@ class LocalService:
 
     def _receive(self, key: LeaseKey, seconds: float) -> bool:
         lease = Lease(key, seconds, measured_on=self._kernel.monotonic)
+        self._kernel.watch_lease(key, lambda: RENEWER.hurry(lease))
         return self._webhook.accept(lease).status < 300
 
     def dispatch(self, lease: Lease) -> Outcome:
@@ -145,12 +159,12 @@ class LocalService:
 
     def close(self, grace: float) -> None:
         self._kernel.unhost(self._agent_id)
-        close_webhook(self._webhook, self._kernel.agent, grace)
+        close_webhook(self._webhook, self._kernel.agent.release, grace)
 
 
-def close_webhook(webhook: Webhook, kernel: AgentKernel, grace: float) -> None:
+def close_webhook(webhook: Webhook, release: Callable[[LeaseKey], None], grace: float) -> None:
     """Accept nothing more, let handlers finish, end the others and give their leases back."""
-    _give_back(kernel, webhook.stop())
+    _give_back(release, webhook.stop())
     webhook.join(grace)
     left = webhook.deliveries
     for delivery in left:
@@ -159,19 +173,19 @@ def close_webhook(webhook: Webhook, kernel: AgentKernel, grace: float) -> None:
     if left and not webhook.join(_UNWINDING_SECONDS):
         for delivery in webhook.deliveries:
             _tell_where(delivery)
-    _give_back(kernel, left)
+    _give_back(release, left)
 
 
-def _give_back(kernel: AgentKernel, deliveries: list[Delivery]) -> None:
+def _give_back(release: Callable[[LeaseKey], None], deliveries: list[Delivery]) -> None:
     """Release the leases, several at once; those that were lost or have ended are gone."""
 
-    def release(lease: LeaseKey, _: Slot) -> None:
+    def give_back(lease: LeaseKey, _: Slot) -> None:
         try:
-            kernel.release(lease)
+            release(lease)
         except RebunoError as error:
             _log.info("execution %s: lease not given back: %s", lease.execution_id, error)
 
-    releasing = Workers("rebuno-release", release, size=8, longest_queue=len(deliveries))
+    releasing = Workers("rebuno-release", give_back, size=8, longest_queue=len(deliveries))
     for delivery in deliveries:
         releasing.offer(delivery.lease.key)
     releasing.join(_RELEASING_SECONDS)
@@ -197,6 +211,7 @@ class Publication:
         self._metadata = metadata
         self._guard = threading.Lock()
         self._begun = False
+        self._over = threading.Event()
 
     def begin(self) -> None:
         """Publish it now, in a thread of its own, unless that was begun before."""
@@ -205,13 +220,27 @@ class Publication:
         if not begun:
             beside("rebuno-metadata", self._publish)
 
+    def close(self) -> None:
+        """Try no more."""
+        self._over.set()
+
     def _publish(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._over.is_set() and self._publish_once():
+            self._over.wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _publish_once(self) -> bool:
+        """Whether the kernel is away, so that it is worth another try without a delivery."""
         try:
             self._client.put_metadata(self._metadata)
         except (NetworkError, UnauthorizedError, NotFoundError) as error:
             # Not there yet, or the agent is started first and registered then.
+            if isinstance(error, NetworkError) and error.repeatable:
+                return True
             _log.info("the agent's description was not published yet: %s", error)
             with self._guard:
                 self._begun = False  # With the next delivery, again.
         except Exception as error:
             _log.info("the agent's description was not published: %s", error)
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ __all__ = ["Server", "Stop", "stopped_by_signals"]
 
 _log = logging.getLogger(__name__)
 
+_LARGEST_PORT = 65535
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _MISSING = (
     "serving needs waitress, which comes with an extra: pip install 'rebuno-sync[serve]'."
@@ -30,27 +32,38 @@ class Server:
     """Serves ``app`` from its construction, in a thread of its own, until ``close``.
 
     ``port``: 0 takes a free one. Raises ``ImportError`` naming the extra when the server is not
-    installed, and ``OSError`` when the address cannot be had.
+    installed, and ``OSError`` naming the address when it cannot be had.
     """
 
     def __init__(self, app: WSGIApplication, host: str, port: int, *, threads: int = 8) -> None:
         try:
             from waitress import wasyncore
             from waitress.server import create_server
+            from waitress.task import ThreadedTaskDispatcher
         except ImportError as error:
             raise ImportError(_MISSING) from error
         self._loop_once: Callable[..., None] = wasyncore.loop
         self._close_all: Callable[..., None] = wasyncore.close_all
         self._map: dict[int, Any] = {}
-        made: Any = create_server(
-            app,
-            map=self._map,
-            host=host,
-            port=port,
-            threads=threads,
-            ident=None,
-            clear_untrusted_proxy_headers=True,
-        )
+        if not 0 <= port <= _LARGEST_PORT:  # The system would take another one, silently.
+            raise _cannot_listen(host, port, ValueError(f"ports are 0 to {_LARGEST_PORT}"))
+        threads_: Any = ThreadedTaskDispatcher()
+        threads_.set_thread_count(threads)
+        try:
+            made: Any = create_server(
+                app,
+                map=self._map,
+                _dispatcher=threads_,
+                host=host,
+                port=port,
+                threads=threads,
+                ident=None,
+                clear_untrusted_proxy_headers=True,
+            )
+        except (OSError, ValueError, OverflowError) as error:
+            threads_.shutdown(timeout=1)
+            self._close_all(self._map)
+            raise _cannot_listen(host, port, error) from None
         self._server = made
         server = self._server
         listening = getattr(server, "effective_listen", None) or [
@@ -81,6 +94,16 @@ class Server:
                     waiter.pull_trigger()
                 break
         self._thread.join()
+
+
+def _cannot_listen(host: str, port: int, error: Exception) -> OSError:
+    number = getattr(error, "errno", None) or errno.EADDRNOTAVAIL
+    cause = getattr(error, "strerror", None) or error
+    return OSError(
+        number,
+        f"cannot listen on {host}:{port}: {cause}. If another program has the port, stop it or"
+        " choose another one (0 takes a free one)",
+    )
 
 
 class Stop:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "LARGEST_BATCH",
     "Agent",
     "Approval",
     "ApprovalStatus",
@@ -35,6 +36,10 @@ __all__ = [
     "StepKind",
     "StepStatus",
 ]
+
+
+LARGEST_BATCH = 100
+"""Operations in one request of the extension ``batch``: a kernel refuses more."""
 
 
 class ExecutionStatus(StrEnum):
@@ -126,6 +131,13 @@ class LeaseKey(NamedTuple):
     execution_id: str
     dispatch_id: str
     attempt: int
+    runner: str = ""
+    """Who runs the attempt: a UUID that the process which took its webhook made for it. Empty where
+    nobody asks (``runner`` in the service page)."""
+
+    def is_attempt(self, other: LeaseKey) -> bool:
+        """Whether it is the same attempt, whoever runs it."""
+        return self[:3] == other[:3]
 
 
 class Proposal(NamedTuple):

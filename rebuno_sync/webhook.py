@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from .clock import SYSTEM
 from .heartbeat import Lease, Renewer
+from .kernel_client import extensions_in
 from .ports import AgentKernel
 from .signing import verify_body
 from .types import LeaseKey
@@ -57,6 +59,8 @@ class Delivery:
     """One attempt that was delivered here: waiting, or run by a thread."""
 
     lease: Lease
+    extensions: str
+    """What the kernel named with it."""
     thread: threading.Thread | None = None
     """That runs it, once it was begun."""
 
@@ -110,16 +114,14 @@ class Webhook:
         if notice.event:
             self._look_after(notice.lease)
             return _ACCEPTED
-        with self._guard:
-            known = self._knows(notice.lease)
-        if not known:
-            # The header is not signed: a delivery that was captured and sent again teaches nothing.
-            self._learn_extensions(headers.get("rebuno-extensions", ""))
-        return self.accept(Lease(notice.lease, notice.lease_seconds))
+        key, named = notice.lease, headers.get("rebuno-extensions", "")
+        if "runner" in extensions_in(named):
+            key = key._replace(runner=str(SYSTEM.new_id()))
+        return self.accept(Lease(key, notice.lease_seconds), named)
 
-    def accept(self, lease: Lease) -> WebhookAnswer:
-        """Queue an attempt, unless it is here already."""
-        key, delivery = lease.key, Delivery(lease)
+    def accept(self, lease: Lease, extensions: str = "") -> WebhookAnswer:
+        """Queue an attempt, unless it is here already. ``extensions``: those of the kernel."""
+        key, delivery = lease.key, Delivery(lease, extensions)
         with self._guard:
             if self._closing:
                 return WebhookAnswer(503, "closing")
@@ -137,7 +139,7 @@ class Webhook:
         """Whether that attempt, or a later one of its dispatch, is here or was."""
         if not key.attempt:  # A kernel without attempts delivers the same again after a lease.
             here = self._here.get(key.execution_id, ())
-            return any(d.lease.key == key and not d.lease.over for d in here)
+            return any(d.lease.key.is_attempt(key) and not d.lease.over for d in here)
         waiting = (d.lease.key for d in self._here.get(key.execution_id, ()))
         known = [at.attempt for at in waiting if at.dispatch_id == key.dispatch_id]
         return max([*known, self._begun.get(key.dispatch_id, 0)]) >= key.attempt
@@ -148,7 +150,7 @@ class Webhook:
         # A thread that was told to stop, and may not, keeps no slot from other work.
         lease.on_end(slot.surrender)
         try:
-            self._run(lease, lambda: self._supersede_others(delivery))
+            self._run(lease, lambda: self._secured(delivery))
         finally:
             self._forget(delivery)
 
@@ -161,8 +163,17 @@ class Webhook:
             if len(self._begun) > _MOST_REMEMBERED:
                 self._begun.popitem(last=False)
 
+    def _secured(self, delivery: Delivery) -> None:
+        """A heartbeat under its lease was accepted.
+
+        Only now is learned what the kernel named with it: the header is not signed, so one that was
+        captured and sent again without it must teach nothing.
+        """
+        self._learn_extensions(delivery.extensions)
+        self._supersede_others(delivery)
+
     def _supersede_others(self, winner: Delivery) -> None:
-        """A heartbeat under the new lease was accepted: whatever else runs here is stale."""
+        """Whatever else runs the execution here is stale."""
         with self._guard:
             here = self._here.get(winner.lease.key.execution_id, ())
             others = [delivery for delivery in here if delivery is not winner]
@@ -177,7 +188,7 @@ class Webhook:
         """A notice proves nothing: ask the kernel whether the lease still holds."""
         with self._guard:
             here = self._here.get(key.execution_id, ())
-            leases = [delivery.lease for delivery in here if delivery.lease.key == key]
+            leases = [delivery.lease for delivery in here if delivery.lease.key.is_attempt(key)]
         for lease in leases:
             self._renewer.hurry(lease)
 

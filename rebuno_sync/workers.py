@@ -15,9 +15,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_IDLE_SECONDS = 30.0
-"""After which a thread that has nothing to do ends."""
-
 
 def beside(name: str, work: Callable[[], None]) -> None:
     """Run ``work`` once in a daemon thread of its own."""
@@ -37,18 +34,29 @@ class Slot:
 
 
 class Workers(Generic[T]):
-    """Calls ``run(item, slot)`` for every item that it is offered, at most ``size`` at a time."""
+    """Calls ``run(item, slot)`` for every item that it is offered, at most ``size`` at a time.
+
+    A thread that has had nothing to do for ``idle_seconds`` ends.
+    """
 
     def __init__(
-        self, name: str, run: Callable[[T, Slot], None], *, size: int, longest_queue: int
+        self,
+        name: str,
+        run: Callable[[T, Slot], None],
+        *,
+        size: int,
+        longest_queue: int,
+        idle_seconds: float = 30.0,
     ) -> None:
         self._name = name
         self._run = run
         self._size = size
         self._longest_queue = longest_queue
+        self._idle_seconds = idle_seconds
         # ``with`` a plain lock only: one of a condition is not safe from an interrupt.
         self._guard = threading.Lock()
-        self._changed = threading.Condition(self._guard)
+        self._offered = threading.Condition(self._guard)
+        self._settled = threading.Condition(self._guard)
         self._queue: deque[T] = deque()
         self._slots = 0
         self._idle = 0
@@ -67,7 +75,7 @@ class Workers(Generic[T]):
     def _provide(self) -> None:
         """See to it that a thread takes what was queued last, as far as there are slots."""
         if len(self._queue) <= self._idle:
-            self._changed.notify_all()
+            self._offered.notify()
         elif self._slots < self._size:
             thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
             thread.start()
@@ -93,7 +101,7 @@ class Workers(Generic[T]):
                     slot.surrender()
                 with self._guard:
                     self._running -= 1
-                    self._changed.notify_all()
+                    self._settled.notify_all()
             if not slot.held:
                 return  # Its slot went to another thread.
 
@@ -107,7 +115,7 @@ class Workers(Generic[T]):
         """The next item, or ``None`` when this thread has been idle for long."""
         with self._guard:
             self._idle += 1
-            self._changed.wait_for(lambda: self._queue or self._closed, _IDLE_SECONDS)
+            self._offered.wait_for(lambda: self._queue or self._closed, self._idle_seconds)
             self._idle -= 1
             if not self._queue:
                 self._slots -= 1
@@ -121,10 +129,11 @@ class Workers(Generic[T]):
             self._closed = True
             left = list(self._queue)
             self._queue.clear()
-            self._changed.notify_all()
+            self._offered.notify_all()
+            self._settled.notify_all()
             return left
 
     def join(self, seconds: float | None = None) -> bool:
         """Wait until nothing runs or waits, at most that long; whether that is so."""
         with self._guard:
-            return self._changed.wait_for(lambda: not self._running and not self._queue, seconds)
+            return self._settled.wait_for(lambda: not self._running and not self._queue, seconds)

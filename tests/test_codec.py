@@ -32,6 +32,7 @@ from pydantic import (
     computed_field,
     field_serializer,
 )
+from support.labels import label
 from typing_extensions import TypedDict
 
 from rebuno_sync.canonical import canonicalize
@@ -210,7 +211,7 @@ EXACT: list[tuple[Any, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "value"), EXACT, ids=str)
+@pytest.mark.parametrize(("annotation", "value"), EXACT, ids=label)
 def test_an_annotated_value_comes_back_of_its_own_type(annotation: Any, value: object) -> None:
     codec = codec_for(annotation)
     again = codec.decode(codec.encode(value, "result"))
@@ -219,7 +220,7 @@ def test_an_annotated_value_comes_back_of_its_own_type(annotation: Any, value: o
     assert codec.encode(again, "result") == codec.encode(value, "result")
 
 
-@pytest.mark.parametrize(("annotation", "value"), EXACT, ids=str)
+@pytest.mark.parametrize(("annotation", "value"), EXACT, ids=label)
 def test_a_kernel_may_reorder_the_text(annotation: Any, value: object) -> None:
     """A kernel on Postgres gives keys back in another order (protocol.md 15, 33)."""
     codec = codec_for(annotation)
@@ -435,7 +436,7 @@ def test_a_refusal_survives_pickle() -> None:
         (Part, Part.model_construct(tags="z", raw=b""), {"tags": "z", "raw": "", "more": None}),
         (Point, None, None),
     ],
-    ids=str,
+    ids=label,
 )
 def test_a_value_of_another_type_comes_back_readable(
     annotation: Any, value: object, back: object
@@ -453,7 +454,7 @@ def test_any_recorded_text_is_read(annotation: Any, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "annotation", [inspect.Parameter.empty, Any, object, T, threading.Lock, "Unknown"], ids=str
+    "annotation", [inspect.Parameter.empty, Any, object, T, threading.Lock, "Unknown"], ids=label
 )
 def test_without_a_usable_annotation_json_is_json(annotation: Any) -> None:
     codec = codec_for(annotation)

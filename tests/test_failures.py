@@ -14,6 +14,7 @@ import pytest
 import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.labels import label
 
 from rebuno_sync.errors import ToolError
 from rebuno_sync.failures import decode_failure, encode_failure, not_storable
@@ -96,7 +97,7 @@ def test_an_exception_with_its_own_init_is_built_again_whole() -> None:
         requests.ConnectionError("refused"),
         ToolError("inner", "tool", "id", "t", "trace"),
     ],
-    ids=repr,
+    ids=label,
 )
 def test_an_exception_of_json_is_built_again_whole(error: Exception) -> None:
     cause = raised_again(error).__cause__
@@ -165,7 +166,7 @@ def test_one_that_cannot_speak_without_what_is_missing_is_not_built() -> None:
         ValueError({1: 2}),
         ValueError(float("nan")),
     ],
-    ids=repr,
+    ids=label,
 )
 def test_one_whose_arguments_json_cannot_hold_keeps_its_words(error: Exception) -> None:
     again = raised_again(error)

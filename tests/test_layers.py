@@ -35,7 +35,8 @@ LAYERS = {
         *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
     ],
     "edges": [
-        *("transport", "delivery", "kernel_client", "governance", "client", "sender", "outbox"),
+        *("transport", "delivery", "kernel_client", "governance", "client"),
+        *("sender", "held", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
@@ -53,8 +54,14 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"workers", "heartbeat", "sender", "serving", "pool"}
-STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
+STARTS_THREADS = {"workers", "heartbeat", "serving", "pool"}
+STARTS_THREADS |= {
+    "kernel.store.commits",
+    "kernel.store.watch",
+    "kernel.dispatcher",
+    "kernel.crew",
+    "cli.provider",
+}
 SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"

@@ -12,11 +12,12 @@ from typing import Self, TypeVar
 
 from ..clock import SYSTEM
 from ..codec import PLAIN
-from ..endings import ended
+from ..endings import PAGE, ended, still_open
 from ..errors import StorageError
 from ..ports import Clock, Deliver
-from ..types import Agent, Event, Execution, ExecutionPage, Step
+from ..types import Agent, Event, Execution, ExecutionPage, LeaseKey, Step
 from .agent_port import AgentPort
+from .agents import LONGEST_LEASE_SECONDS
 from .claiming import Claiming
 from .core import Core
 from .dispatcher import Dispatcher, Receive
@@ -33,6 +34,7 @@ __all__ = ["DEFAULT_PATH", "Kernel"]
 T = TypeVar("T")
 
 DEFAULT_PATH = ".rebuno/kernel.db"
+LONGEST_SECONDS = LONGEST_LEASE_SECONDS
 _POLL_CAP_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.001
 
@@ -45,6 +47,7 @@ class Kernel(Governance):
     that sent no heartbeat is taken for dead (its process's death is noticed at once).
     ``max_attempts``: attempts in a row that may die without settling a step (protocol.md 4).
     ``deadline``: seconds from its creation after which an execution is cancelled; none by default.
+    Both are at most 1e9 seconds.
 
     Raises ``StorageError`` when the file cannot be used; it is then left as it was.
     """
@@ -58,11 +61,14 @@ class Kernel(Governance):
         deadline: float | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        for name, value in (("lease_timeout", lease_timeout), ("max_attempts", max_attempts)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, not {value}")
-        if deadline is not None and deadline <= 0:
-            raise ValueError(f"deadline must be positive, not {deadline}")
+        if max_attempts <= 0:
+            raise ValueError(f"max_attempts must be positive, not {max_attempts}")
+        for name, seconds in (("lease_timeout", lease_timeout), ("deadline", deadline)):
+            if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
+                raise ValueError(
+                    f"{name} must be positive and at most {LONGEST_SECONDS:.0f} seconds, not"
+                    f" {seconds}"
+                )
         self.path = (
             Path(path or os.environ.get("REBUNO_DB") or DEFAULT_PATH).expanduser().absolute()
         )
@@ -96,7 +102,10 @@ class Kernel(Governance):
             self._opened = None
         with self._opening:
             if self._closed:
-                raise StorageError(f"this Kernel({str(self.path)!r}) is closed", final=True)
+                raise StorageError(
+                    f"this Kernel({str(self.path)!r}) is closed; open another one on the file",
+                    final=True,
+                )
             if self._opened is None:
                 self._opened = Store.open(self.path, self._clock)
             return self._opened
@@ -142,8 +151,8 @@ class Kernel(Governance):
 
         ``webhook_url``: where its attempts are delivered; without one, processes that host its
         handler claim them. ``secret``: signs both ways. A ``lease_timeout_seconds`` below 10
-        stands for the kernel's default. ``signature="body"``: it may sign the body alone, as
-        agents of the first generations do.
+        stands for the kernel's default; it is at most 1e9. ``signature="body"``: it may sign the
+        body alone, as agents of the first generations do. Raises ``ValidationError``.
         """
         if not agent_id:
             raise ValueError("agent_id must not be empty")
@@ -230,8 +239,9 @@ class Kernel(Governance):
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution:
         """Wait until the execution has completed and return it.
 
-        ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on.
-        Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when it ended in that way.
+        ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on; it
+        says so where no agent could be given the execution. Raises ``ExecutionFailed`` or
+        ``ExecutionCancelled`` when it ended in that way.
         """
         started = self._clock.monotonic()
         while True:
@@ -241,8 +251,8 @@ class Kernel(Governance):
                 return ended(execution)
             waited = self._clock.monotonic() - started
             if timeout is not None and waited >= timeout:
-                raise TimeoutError(
-                    f"execution {execution_id} is still {execution.status} after {timeout} s"
+                raise still_open(
+                    execution, timeout, lambda seen: self.events(execution_id, seen, PAGE)
                 )
             left = _POLL_CAP_SECONDS if timeout is None else timeout - waited
             self.wait_for_change(seen, left)
@@ -268,15 +278,19 @@ class Kernel(Governance):
         to ``receive``, whatever its webhook.
 
         ``receive(lease, lease_seconds)`` says whether it takes the attempt; it must not run it in
-        the calling thread. The lease is this process's, and is served by ``agent``.
+        the calling thread. The lease is this process's, and is served by ``agent``. Raises
+        ``ValueError`` when the agent is hosted on this ``Kernel`` already.
         """
         dispatcher = self.dispatcher()
         dispatcher.host(agent_id, receive)
         dispatcher.start()
 
     def unhost(self, agent_id: str) -> None:
-        """Claim nothing more for it; attempts that were taken go on."""
-        self.dispatcher().unhost(agent_id)
+        """Claim nothing more for it; attempts that were taken go on. A closed kernel claims nothing
+        anyway."""
+        dispatcher = self._dispatcher
+        if dispatcher is not None and not dispatcher.store.abandoned:
+            dispatcher.unhost(agent_id)
 
     def stop_deliveries(self) -> None:
         """Claim nothing more for anybody; what was delivered goes on."""
@@ -328,6 +342,11 @@ class Kernel(Governance):
         attempt = self._store().attempts.get(claim.lease)
         if attempt is not None:
             attempt.leave_to_run_out()
+
+    def watch_lease(self, lease: LeaseKey, over: Callable[[], None]) -> None:
+        """Call ``over``, which must not block, when a lease that was claimed here is found to be
+        over though its handler has not ended it: cancelled or taken, by whatever process."""
+        self._store().watch.keep(lease, over)
 
     def monotonic(self) -> float:
         """The clock on which this kernel measures leases."""

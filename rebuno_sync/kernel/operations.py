@@ -81,10 +81,15 @@ class Operation(Protocol):
 
 
 def standing(db: Connection, asked: Asked, now: Moment) -> Standing:
-    """Where the lease stands. One that a process holds is no agent's elsewhere: its occurrences
-    are counted in that process."""
+    """Where the lease stands for whoever asks.
+
+    One that a process holds is no agent's elsewhere: its occurrences are counted in that process.
+    Nor is it another runner's than the one that asked first: two handlers under one lease would
+    each propose everything anew, and an `at_most_once` body would run twice.
+    """
     at = fence.standing(db, asked.lease, now)
-    return at if at.owner in (None, REMOTE) else at._replace(attempt=0)
+    is_theirs = at.owner in (None, REMOTE) and at.runner in (None, asked.lease.runner)
+    return at if is_theirs else at._replace(attempt=0)
 
 
 def check_owner(at: Standing, asked: Asked) -> None:
@@ -97,6 +102,8 @@ def check_owner(at: Standing, asked: Asked) -> None:
 def _renew(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
     fence.pass_renew_fence(db, at, asked.lease, now)
     assert at.dispatch is not None
+    if at.runner is None:
+        calls.bind_runner(db, at.dispatch, asked.lease.runner)
     if asked.wants_notice and not at.wants_notice:
         queue.want_notice(db, at.dispatch)
 

@@ -95,6 +95,7 @@ class Records:
             durable=True,
         )
         store.work_queued()
+        store.watch.ended(execution_id)
 
     # -- what happened in them
 

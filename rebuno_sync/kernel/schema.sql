@@ -91,7 +91,8 @@ CREATE TABLE dispatches (
   lease_seconds REAL NOT NULL DEFAULT 0,
   renewed       REAL NOT NULL DEFAULT 0,
   failures      INTEGER NOT NULL DEFAULT 0,  -- deliveries that failed in a row
-  wants_notice  INTEGER NOT NULL DEFAULT 0   -- this attempt knows `cancel-notice` (protocol.md 17)
+  wants_notice  INTEGER NOT NULL DEFAULT 0,  -- this attempt knows `cancel-notice` (protocol.md 17)
+  runner        TEXT                       -- who has asked first under this attempt; NULL: nobody, '': nameless
 );
 CREATE INDEX dispatches_by_execution ON dispatches (execution);
 CREATE INDEX dispatches_due ON dispatches (agent_id, due) WHERE status IN ('pending', 'failed');

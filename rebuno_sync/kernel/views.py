@@ -161,12 +161,15 @@ def _execution_payload(
 
 
 def _dispatch_payload(execution_id: str, kind: str, detail: _Payload) -> _Payload:
-    return {
+    payload = {
         "dispatch_id": detail["dispatch_id"],
         "execution_id": execution_id,
         "status": dispatch_status(kind),
         "attempt": detail["attempt"],
     }
+    if "reason" in detail:
+        payload["reason"] = detail["reason"]
+    return payload
 
 
 def approval_status(kind: str) -> str:

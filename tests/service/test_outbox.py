@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.services import Service
+from support.waiting import wait_until
 
 import rebuno_sync as rebuno
+from rebuno_sync.types import LARGEST_BATCH
 
 
 @rebuno.tool
@@ -280,6 +283,42 @@ def test_an_outcome_that_is_refused_for_good_ends_the_attempt(service: Service) 
     assert agent.join(20)
 
 
+def test_what_other_bodies_did_is_recorded_though_the_attempt_is_given_up(
+    service: Service,
+) -> None:
+    """One thread's outcome is refused for good while the other's body runs; that one is not done
+    again."""
+    bodies: Counter[str] = Counter()
+    refused_for_good = threading.Event()
+
+    def slow() -> str:
+        bodies["slow"] += 1
+        assert refused_for_good.wait(20)
+        return "slow"
+
+    def refused_one() -> str:
+        bodies["refused"] += 1
+        return "cannot be stored"
+
+    def first() -> None:
+        with suppress(rebuno.ToolError):
+            rebuno.step("refused", refused_one)
+
+    def handler() -> str:
+        with rebuno.ThreadPoolExecutor(2) as pool:
+            slow_one = pool.submit(rebuno.step, "slow", slow)
+            wait_until(lambda: bodies["slow"], "the slow body")
+            pool.submit(first).result()
+            return str(slow_one.result())
+
+    envelope = b'{"code": "internal_error", "message": "no"}'
+    service.wire.refuse("complete", 500, envelope, times=3)
+    service.wire.after("fail", refused_for_good.set)
+    service.agent(handler)
+    assert service.run() == "slow"
+    assert bodies == {"slow": 1, "refused": 1}
+
+
 @pytest.mark.parametrize("way", ["batch", "complete"])
 def test_an_outcome_that_another_attempt_has_settled_ends_the_attempt(
     tmp_path: Path, way: str
@@ -359,3 +398,178 @@ def test_an_interrupted_attempt_sends_what_it_holds_before_its_lease_is_given_ba
     execution = service.client.create("served")
     assert service.client.wait(execution.id, timeout=20).output == "done"
     assert (bodies, attempts) == ([1], [1, 2])
+
+
+# -- many at once
+
+
+def test_a_stuck_request_delays_nobody_elses_outcome(service: Service) -> None:
+    """Each outbox is sent in a thread of its own."""
+    stuck, go_on = threading.Event(), threading.Event()
+
+    def handler(name: str) -> str:
+        value = rebuno.step(name, lambda: name)
+        go_on.wait(20)
+        return value
+
+    def hang() -> None:
+        stuck.set()
+        go_on.wait(20)
+
+    service.wire.before("complete", hang)
+    service.agent(handler)
+    first = service.client.create("served", {"name": "first"})
+    assert stuck.wait(20)
+    second = service.client.create("served", {"name": "second"})
+    wait_until(
+        lambda: [step.status for step in service.client.list_steps(second.id)] == ["succeeded"],
+        "the second's outcome",
+    )
+    assert [step.status for step in service.client.list_steps(first.id)] == ["executing"]
+    go_on.set()
+    assert service.client.wait(first.id, timeout=20).output == "first"
+
+
+def test_what_a_kernel_offers_is_fixed_for_an_attempt(service: Service) -> None:
+    """A proxy strips the header from a later delivery while an outcome is held and a submit's
+    answer is lost: nothing is proposed twice, and nothing is forgotten."""
+    bodies: list[int] = []
+
+    @rebuno.tool
+    def work(number: int) -> int:
+        bodies.append(number)
+        return number
+
+    def handler() -> int:
+        total = 0
+        for number in range(8):
+            total += work(number)
+            agent._service()._client.learn_extensions("")  # type: ignore[attr-defined]
+        return total
+
+    agent = service.agent(handler)
+    service.wire.lose_reply("batch", times=2)
+    service.wire.lose_reply("steps")
+    execution = service.client.create("served")
+    assert service.client.wait(execution.id, timeout=20).output == 28
+    assert bodies == list(range(8))
+    assert len(service.client.list_steps(execution.id)) == 8
+    assert len(service.wire.of("batch")) >= 2
+
+
+def test_a_route_that_is_gone_as_a_lost_request_is_repeated_proposes_nothing_twice(
+    service: Service,
+) -> None:
+    """Whether the submit was done is unknown, so the next attempt finds out."""
+    bodies: list[int] = []
+
+    @rebuno.tool
+    def work(number: int) -> int:
+        bodies.append(number)
+        return number
+
+    def handler() -> int:
+        return sum(work(number) for number in range(4))
+
+    service.agent(handler)
+    service.wire.lose_reply("batch")
+    service.wire.refuse("batch", 404, b"404 page not found\n", times=100)
+    execution = service.client.create("served")
+    assert service.client.wait(execution.id, timeout=20).output == 6
+    assert sorted(bodies) == [0, 1, 2, 3]
+    assert len(service.client.list_steps(execution.id)) == 4
+
+
+def test_an_execution_that_ends_before_an_outcome_was_taken_goes_no_further(
+    service: Service,
+) -> None:
+    """Cancelled while it is held: the kernel takes nothing more, and no body starts."""
+    second: list[int] = []
+    outcomes: list[str] = []
+
+    def handler() -> None:
+        execution = rebuno.execution()
+        double(1)
+        service.kernel.cancel(execution.id)
+        try:
+            rebuno.step("second", lambda: second.append(1))
+        except rebuno.errors.Signal as signal:
+            outcomes.append(type(signal).__name__)
+            raise
+
+    agent = service.agent(handler)
+    service.client.create("served")
+    wait_until(lambda: outcomes, "the end of the attempt")
+    assert agent.join(20)
+    assert second == []
+    assert outcomes == ["Terminated"]
+
+
+@pytest.mark.parametrize("recorded", ["1", "1.0"])
+def test_what_is_recorded_is_compared_to_the_letter(service: Service, recorded: str) -> None:
+    """``1``, ``1.0`` and ``true`` are equal in Python, and different outcomes."""
+    attempts: list[int] = []
+
+    def handler() -> bool:
+        attempts.append(rebuno.execution().dispatch_attempt)
+        value = rebuno.step("asked", lambda: True)
+        rebuno.step("next", lambda: None)
+        return value
+
+    with Service(Path(service.kernel.path).parent / recorded, lease_timeout=0.8) as short:
+        short.agent(handler)
+        body = f'{{"decision": "replay", "result": {recorded}}}'
+        short.wire.refuse("complete", 200, body.encode())
+        batch = f'{{"results": [{{"status": 200, "body": {body}}}]}}'
+        short.wire.refuse("batch", 200, batch.encode())
+        assert short.run() is True
+    assert len(attempts) >= 2
+
+
+@pytest.mark.slow
+def test_no_request_carries_more_than_a_kernel_takes(service: Service) -> None:
+    """However many bodies ended while a request was under way."""
+    lanes = LARGEST_BATCH + 40
+    begun = threading.Barrier(lanes, timeout=60)
+
+    def body(lane: int) -> int:
+        begun.wait()
+        return lane
+
+    def one(lane: int) -> int:
+        return rebuno.step("begun", body, {"lane": lane})
+
+    def handler() -> int:
+        with rebuno.ThreadPoolExecutor(lanes) as pool:
+            return sum(pool.map(one, range(lanes)))
+
+    go_on = threading.Event()
+    service.wire.before("complete", lambda: go_on.wait(0.3))
+    service.agent(handler)
+    assert service.run(timeout=60) == sum(range(lanes))
+    assert all(len(batch) <= LARGEST_BATCH for batch in operations(service))
+
+
+def test_closing_sends_what_is_held_before_the_lease_is_given_back(service: Service) -> None:
+    """A handler that computes and does not see its flag: its last outcome is not done again."""
+    ended, go_on = threading.Event(), threading.Event()
+    bodies: list[int] = []
+
+    def handler() -> str:
+        rebuno.step("work", lambda: bodies.append(1))
+        ended.set()
+        go_on.wait(20)
+        return "done"
+
+    service.wire.lose_request("complete")
+    agent = service.agent(handler, grace=0.0)
+    execution = service.client.create("served")
+    assert ended.wait(20)
+    wait_until(lambda: service.wire.count("complete"), "the request that is lost")
+    agent.close()
+    service._agents.pop()[1].close()
+    assert [step.status for step in service.client.list_steps(execution.id)] == ["succeeded"]
+    go_on.set()
+    service.agent(handler)
+    assert service.client.wait(execution.id, timeout=20).output == "done"
+    assert bodies == [1]

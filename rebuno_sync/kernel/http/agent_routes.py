@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from ...errors import APIError, api_error
-from ...types import ExecutionStatus, Idempotency, LeaseKey, Proposal
+from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal
 from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
@@ -39,6 +39,7 @@ _STREAM = frozenset({"seq", "data"})
 _BATCH = frozenset({"operations"})
 _OPERATION = frozenset({"op", "step_id"}) | _SUBMIT | _COMPLETE_STEP | _FAIL_STEP | _COMPLETE
 _LEASES = frozenset({"leases"})
+_LEASE = frozenset({"execution_id", "dispatch_id", "dispatch_attempt"})
 _METADATA = frozenset({"description", "input_schema", "output_schema"})
 
 
@@ -132,9 +133,9 @@ def _fail(fields: Fields) -> End:
 def batch(call: Call) -> Response:
     execution_id = call.execution_id
     texts = elements_of(call.fields(_BATCH).raw("operations") or "[]")
+    if not 0 < len(texts) <= LARGEST_BATCH:
+        raise bad_request(f"operations must be 1 to {LARGEST_BATCH}, not {len(texts)}")
     operations = [_operation(members_of(text, _OPERATION)) for text in texts]
-    if not operations:
-        raise bad_request("operations must name at least one")
     answers = call.core.remote.perform(call.asked(execution_id), operations)
     return json_response(f'{{"results":{list_json(map(_result, answers))}}}')
 
@@ -171,19 +172,19 @@ def renew_many(call: Call) -> Response:
 
 
 def _lease(item: object) -> LeaseKey:
-    if isinstance(item, dict) and item.keys() == {
-        "execution_id",
-        "dispatch_id",
-        "dispatch_attempt",
-    }:
-        execution_id, dispatch_id = (
-            uuid_text(value) if isinstance(value := item[name], str) else None
-            for name in ("execution_id", "dispatch_id")
+    if isinstance(item, dict) and item.keys() - {"runner"} == _LEASE:
+        execution_id, dispatch_id, runner = (
+            uuid_text(value) if isinstance(value := item.get(name), str) else None
+            for name in ("execution_id", "dispatch_id", "runner")
         )
         attempt = item["dispatch_attempt"]
-        if execution_id and dispatch_id and type(attempt) is int and 0 < attempt < 2**31:
-            return LeaseKey(execution_id, dispatch_id, attempt)
-    raise bad_request("a lease is an execution_id, a dispatch_id and a positive dispatch_attempt")
+        counts = type(attempt) is int and 0 < attempt < 2**31
+        if execution_id and dispatch_id and counts and (runner or "runner" not in item):
+            return LeaseKey(execution_id, dispatch_id, attempt, runner or "")
+    raise bad_request(
+        "a lease is an execution_id, a dispatch_id, a positive dispatch_attempt and perhaps a"
+        " runner, which is a UUID"
+    )
 
 
 # -- besides executions

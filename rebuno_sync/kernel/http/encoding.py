@@ -144,6 +144,7 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("execution_id", _text(execution_id)),
             ("status", _text(dispatch_status(kind))),
             ("attempt", str(detail["attempt"])),
+            ("reason", _unless_empty(detail.get("reason"))),
         ]
     return _object(
         (

@@ -65,6 +65,13 @@ class SharedCommits:
         self._leader: _Ticket[object] | None = None
         self._stand_in: _StandIn | None = None
 
+    def close(self) -> None:
+        """End the thread that leads in the main thread's place, when it has done what it was
+        handed. A later write starts one anew."""
+        stand_in, self._stand_in = self._stand_in, None
+        if stand_in is not None:
+            stand_in.end()
+
     def run(self, work: Work[T], *, durable: bool, patience: float = PATIENCE_SECONDS) -> T:
         """Run ``work`` in a transaction and return its result once that is committed.
 
@@ -255,8 +262,9 @@ class _StandIn:
 
     def __init__(self, take_through: Callable[[_Ticket[object]], None]) -> None:
         self._take_through = take_through
-        self._handed: SimpleQueue[tuple[_Ticket[object], threading.Lock]] = SimpleQueue()
-        threading.Thread(target=self._loop, name="rebuno-commits", daemon=True).start()
+        self._handed: SimpleQueue[tuple[_Ticket[object], threading.Lock] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name="rebuno-commits", daemon=True)
+        self._thread.start()
 
     def hand_over(self, ticket: _Ticket[object]) -> threading.Lock:
         """Start on ``ticket``; the lock that is returned can be acquired when it is settled."""
@@ -265,9 +273,14 @@ class _StandIn:
         self._handed.put((ticket, done))
         return done
 
+    def end(self) -> None:
+        """Take what was handed over through the queue, and no more."""
+        self._handed.put(None)
+        self._thread.join()
+
     def _loop(self) -> None:
-        while True:
-            ticket, done = self._handed.get()
+        while (handed := self._handed.get()) is not None:
+            ticket, done = handed
             try:
                 self._take_through(ticket)
             finally:

@@ -280,11 +280,26 @@ class Database:
         try:
             self._look_for_change()
         finally:
-            with self._guard:
-                self._polling = False
-                self._changed.notify()  # Another waiter polls next.
-                if self._ended.is_set():
-                    self._close_watch()
+            self._stop_polling()
+
+    def has_changed(self, seen: int) -> bool:
+        """Whether the file changed since ``generation`` was ``seen``, asked now."""
+        with self._guard:
+            polls = not self._polling and self._generation == seen
+            self._polling = self._polling or polls
+        if polls:
+            try:
+                self._look_for_change()
+            finally:
+                self._stop_polling()
+        return self._generation != seen
+
+    def _stop_polling(self) -> None:
+        with self._guard:
+            self._polling = False
+            self._changed.notify()  # Another waiter polls next.
+            if self._ended.is_set():
+                self._close_watch()
 
     def _look_for_change(self) -> None:
         with GATE.inside(), storage_errors(self.path):

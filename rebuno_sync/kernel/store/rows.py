@@ -66,6 +66,9 @@ class Standing(NamedTuple):
     agent_id: str
     owner: str | None
     wants_notice: int
+    runner: str | None
+    """Who has asked first under the newest attempt: ``""`` for one without a name, ``None`` while
+    nobody has."""
 
 
 class StepRow(NamedTuple):

@@ -17,6 +17,7 @@ from . import tables
 from .commits import SharedCommits
 from .database import PATIENCE_SECONDS, Database
 from .owners import Owner
+from .watch import Watch
 
 __all__ = ["Store"]
 
@@ -30,13 +31,18 @@ class Store:
         self.database = database
         self.attempts = Attempts()
         self.owner = Owner(database.lock, str(clock.new_id()), self.attempts)
+        self.watch = Watch(database, self.attempts)
         self._commits = SharedCommits(database, self.owner.reassert)
         self.abandoned = False
         self.forked_open = False
         self._users = 0
         self.on_work_queued: list[Callable[[], None]] = []
         """Called when this process has made something due."""
-        self._reanchor(clock)
+        try:
+            self._reanchor(clock)
+        except BaseException:
+            self._commits.close()
+            raise
 
     def _reanchor(self, clock: Clock) -> None:
         def work(db: sqlite3.Connection) -> None:
@@ -104,10 +110,12 @@ class Store:
             if self._users > 0 or _open.get(self.database.path) is not self:
                 return
             del _open[self.database.path]
+            self.watch.close()
             try:
                 # On a full disk others find out by the lock that we are gone.
                 with suppress(StorageError):
                     self.owner.leave(lambda work: self.write(work, durable=False))
+                self._commits.close()
             finally:
                 self.database.close()
 

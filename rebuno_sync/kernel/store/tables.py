@@ -122,7 +122,7 @@ _STANDING = """
 SELECT e.n, e.status, e.deadline_due,
        (SELECT max(seq) FROM events WHERE execution = e.n),
        d.n, d.status, d.attempt, d.strikes, d.lease_seconds, d.renewed, e.agent_id, d.owner,
-       d.wants_notice
+       d.wants_notice, d.runner
 FROM executions e LEFT JOIN dispatches d ON d.id = ? AND d.execution = e.n
 WHERE e.id = ?"""
 
@@ -133,7 +133,7 @@ def standing(db: sqlite3.Connection, lease: LeaseKey) -> Standing | None:
         return None
     n, status, deadline, seq, dispatch, dispatch_status, *rest = row
     if dispatch is None:
-        rest = [0, 0, 0.0, 0.0, row[-3], None, 0]
+        rest = [0, 0, 0.0, 0.0, row[-4], None, 0, None]
         return Standing(n, ExecutionStatus(status), deadline, seq, None, None, *rest)
     return Standing(
         n, ExecutionStatus(status), deadline, seq, dispatch, DispatchStatus(dispatch_status), *rest
@@ -155,7 +155,7 @@ _SMALL_BYTES = 2000
 
 def settled_step(db: sqlite3.Connection, lease: LeaseKey, step_id: str) -> SettledStep | None:
     """A settled step, read together with the lease's fence."""
-    execution_id, dispatch_id, attempt = lease
+    execution_id, dispatch_id, attempt, _ = lease
     sql = _SETTLED + " AND s.step_id = ?"
     row = db.execute(sql, (dispatch_id, attempt, execution_id, step_id)).fetchone()
     return None if row is None else (row[0], StepStatus(row[1]), *row[2:])
@@ -163,7 +163,7 @@ def settled_step(db: sqlite3.Connection, lease: LeaseKey, step_id: str) -> Settl
 
 def small_settled_steps(db: sqlite3.Connection, lease: LeaseKey) -> list[SettledStep]:
     """Every settled step with a record of at most 2 kB, under the lease's fence."""
-    execution_id, dispatch_id, attempt = lease
+    execution_id, dispatch_id, attempt, _ = lease
     sql = _SETTLED + " AND length(coalesce(s.result, s.error, '')) <= ?"
     rows = db.execute(sql, (dispatch_id, attempt, execution_id, _SMALL_BYTES)).fetchall()
     return [(row[0], StepStatus(row[1]), *row[2:]) for row in rows]
@@ -341,7 +341,7 @@ def claim_dispatch(
 ) -> None:
     db.execute(
         "UPDATE dispatches SET status = 'in_flight', attempt = attempt + 1, strikes = strikes + 1,"
-        " owner = ?, lease_seconds = ?, renewed = ?, wants_notice = 0 WHERE n = ?",
+        " owner = ?, lease_seconds = ?, renewed = ?, wants_notice = 0, runner = NULL WHERE n = ?",
         (owner, lease_seconds, monotonic, n),
     )
     db.execute("DELETE FROM occurrences WHERE dispatch = ?", (n,))
