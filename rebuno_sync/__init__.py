@@ -21,6 +21,7 @@ from .errors import (
     RateLimited,
     RebunoError,
     Signal,
+    StepTimeout,
     StorageError,
     Terminated,
     ToolError,
@@ -31,6 +32,7 @@ from .errors import (
 from .host import Agent
 from .local import run
 from .pool import ThreadPoolExecutor, carry
+from .refusals import raise_for_refusal
 
 __all__ = [
     "APIError",
@@ -51,6 +53,7 @@ __all__ = [
     "RateLimited",
     "RebunoError",
     "Signal",
+    "StepTimeout",
     "StorageError",
     "Terminated",
     "ThreadPoolExecutor",
@@ -61,6 +64,7 @@ __all__ = [
     "errors",
     "execution",
     "failure_reason",
+    "raise_for_refusal",
     "run",
     "step",
     "tool",

@@ -18,6 +18,8 @@ from .errors import (
     LeaseSuperseded,
     NetworkError,
     NoActiveExecution,
+    PolicyError,
+    RateLimited,
     RebunoError,
     Signal,
     StorageError,
@@ -25,7 +27,9 @@ from .errors import (
     failure_reason,
 )
 from .heartbeat import RENEWER, Lease, Renewer
+from .logs import learn_what_is_recorded
 from .ports import AgentKernel
+from .refusals import raise_for_refusal
 from .strict import mended
 from .types import Execution, ExecutionStatus
 
@@ -77,11 +81,13 @@ def dispatch(
     *,
     renewer: Renewer = RENEWER,
     secured: Callable[[], object] = lambda: None,
+    stall_timeout: float | None = None,
 ) -> Outcome:
     """Run ``handler`` for the execution that ``lease`` covers, in this thread.
 
     ``secured`` is called before the handler, once the kernel has accepted a heartbeat: whatever
-    else runs this execution here is stale then.
+    else runs this execution here is stale then. ``stall_timeout``: seconds for which the handler
+    may neither enter nor leave an effect; after that its lease is renewed no more.
 
     No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given
     back and with the step that it struck left as it is.
@@ -95,6 +101,7 @@ def dispatch(
         if not renewer.secure(lease, kernel):
             return Outcome(OutcomeStatus.LEASE_SUPERSEDED, execution_id)
         secured()
+        lease.moves.expect(stall_timeout)
         attempt = _Attempt(handler, kernel, lease, execution)
         try:
             return attempt.run()
@@ -128,6 +135,7 @@ class _Attempt:
             return self._fail(f"input_invalid: {error}", error)
         except Exception as error:  # a user's validator may raise anything
             return self._fail(_reason_of(error), error)
+        learn_what_is_recorded(self._context)
         error_: BaseException | None = None
         value: object = None
         try:
@@ -147,8 +155,18 @@ class _Attempt:
         if self._context.pending is not None:
             return self._unwind(self._context.pending)
         if error_ is not None:
-            return self._fail(_reason_of(error_), error_)
+            return self._end_by(error_)
         return self._complete(value)
+
+    def _end_by(self, error: BaseException) -> Outcome:
+        """End as the handler's exception says; a refusal that it wraps counts as what it is."""
+        try:
+            raise_for_refusal(error)
+        except Signal as signal:
+            return self._unwind(signal)
+        except (PolicyError, RateLimited) as refusal:
+            error = refusal
+        return self._fail(_reason_of(error), error)
 
     # -- ends that are reported
 

@@ -21,6 +21,7 @@
         │   └── PolicyError         (``rule_id``)
         ├── RateLimited
         ├── ToolError               the effect's: a body failed (``tool_id``, ``step_id``)
+        │   └── StepTimeout         it did not end in its time
         ├── NoActiveExecution       yours: an effect outside an execution (also a RuntimeError)
         ├── ExecutionFailed         from ``run()`` and ``wait()``
         └── ExecutionCancelled      from ``run()`` and ``wait()``
@@ -48,6 +49,7 @@ __all__ = [
     "RateLimited",
     "RebunoError",
     "Signal",
+    "StepTimeout",
     "StorageError",
     "Terminated",
     "ToolError",
@@ -229,6 +231,10 @@ class ToolError(RebunoError):
     def __reduce__(self) -> tuple[object, ...]:
         arguments = (self.message, self.tool_id, self.step_id, self.error_type, self.traceback)
         return type(self), arguments, self.__dict__
+
+
+class StepTimeout(ToolError):
+    """The body of an effect ran for longer than its timeout."""
 
 
 class NoActiveExecution(RebunoError, RuntimeError):

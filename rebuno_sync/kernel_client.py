@@ -28,7 +28,7 @@ __all__ = [
     "submit_body",
 ]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "cancel-notice", "runner")
+EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
 """The extensions that this agent understands (protocol.md 17, and the service page)."""
 
 _UNAUTHORIZED = 401
@@ -91,6 +91,10 @@ class KernelClient:
         return "leases" in self._extensions
 
     @property
+    def keeps_tries(self) -> bool:
+        return "attempts" in self._extensions
+
+    @property
     def batches(self) -> bool:
         """Whether outcomes may travel with a later request: only where that can be repeated."""
         return "batch" in self._extensions and self.wants_request_ids
@@ -120,6 +124,19 @@ class KernelClient:
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/fail"
         return decision_of(self._post(path, outcome_body("error", error), lease))
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        body = f'{{"attempt":{attempt},"error":{error},"retry_in":{json.dumps(retry_in)}}}'
+        return self._post_attempt(lease, step_id, body)
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._post_attempt(lease, step_id, f'{{"attempt":{attempt}}}')
+
+    def _post_attempt(self, lease: LeaseKey, step_id: str, body: str) -> StepDecision:
+        path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/attempt"
+        return decision_of(self._post_extension("attempts", path, body, lease))
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         if self.renews_together and len(leases) > 1:
@@ -329,6 +346,8 @@ def _decision(answer: Any) -> StepDecision:
         approval_id=answer.get("approval_id", ""),
         reason=answer.get("reason", ""),
         rule_id=answer.get("rule_id", ""),
+        attempt=int(answer.get("attempt") or 0),
+        retry_in=float(answer.get("retry_in") or 0.0),
     )
 
 

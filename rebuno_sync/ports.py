@@ -31,6 +31,11 @@ class AgentKernel(Protocol):
     def renews_together(self) -> bool:
         """Whether ``renew`` of many leases takes about as long as of one."""
 
+    @property
+    def keeps_tries(self) -> bool:
+        """Whether it keeps the failed tries of a step (protocol.md 17, ``attempts``): only then
+        ``retrying`` and ``begin_try`` may be called."""
+
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""
 
@@ -46,6 +51,16 @@ class AgentKernel(Protocol):
 
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         """Record an effect's error (protocol.md 8.2). May be repeated."""
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        """Record that try number ``attempt`` of an effect failed, and is followed by another in
+        ``retry_in`` seconds (protocol.md 17, ``attempts``). May be repeated."""
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        """Record that try number ``attempt``, which follows a failed one, begins. May be
+        repeated."""
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         """Send a heartbeat for each lease; answers in the same order. Never raises."""

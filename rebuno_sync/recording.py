@@ -76,6 +76,30 @@ class Recording:
         self._stop_if_unlike(decision)
         return decision
 
+    def retrying(self, step_id: str, attempt: int, failure: str, retry_in: float) -> None:
+        """Record that a try failed and is followed by another, where the kernel keeps that."""
+        self._tell(
+            step_id,
+            lambda: self._kernel.retrying(self._lease.key, step_id, attempt, failure, retry_in),
+        )
+
+    def begin_try(self, step_id: str, attempt: int) -> None:
+        """Record that a further try begins, where the kernel keeps that."""
+        self._tell(step_id, lambda: self._kernel.begin_try(self._lease.key, step_id, attempt))
+
+    def _tell(self, step_id: str, tell: Callable[[], StepDecision]) -> None:
+        def told() -> StepDecision:
+            # Asked each time: a kernel may turn out not to have it.
+            return tell() if self._kernel.keeps_tries else StepDecision(DecisionKind.RECORDED)
+
+        try:
+            decision = self._sent(step_id, told)
+        except APIError as error:
+            raise Interrupted(f"the kernel refused a try of {step_id}: {error}") from error
+        if decision.decision == DecisionKind.REPLAY:
+            self._lease.end()
+            raise LeaseSuperseded("another attempt settled the step")
+
     def _send(
         self, step_id: str, send: Callable[[], StepDecision], *, instead_of: str
     ) -> StepDecision:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -42,6 +40,9 @@ class Service(Protocol):
     def dispatch(self, lease: Lease) -> Outcome:
         """Run the handler in this thread."""
 
+    def lingering(self) -> list[Delivery]:
+        """What goes on though it was told to stop."""
+
     def join(self, seconds: float | None = None) -> bool:
         """Wait until nothing waits or runs; whether that is so."""
 
@@ -59,8 +60,10 @@ class RemoteService:
         secret: str,
         workers: int,
         metadata: dict[str, Any],
+        stall_timeout: float | None = None,
     ) -> None:
         self._binding = binding
+        self._stall_timeout = stall_timeout
         self._client = client
         self._sender = Sender()
         self._outboxes: dict[LeaseKey, Outbox] = {}
@@ -92,11 +95,14 @@ class RemoteService:
             secured()
         outbox = self._outboxes[lease.key] = Outbox(self._client, lease, self._sender)
         try:
-            outcome = dispatch(self._binding, outbox, lease)
+            outcome = dispatch(self._binding, outbox, lease, stall_timeout=self._stall_timeout)
         finally:
             self._outboxes.pop(lease.key, None)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
         return outcome
+
+    def lingering(self) -> list[Delivery]:
+        return [delivery for delivery in self._webhook.deliveries if delivery.lingers]
 
     def join(self, seconds: float | None = None) -> bool:
         return self._webhook.join(seconds)
@@ -121,8 +127,10 @@ class LocalService:
         kernel: HostingKernel,
         agent_id: str,
         workers: int,
+        stall_timeout: float | None = None,
     ) -> None:
         self._binding = binding
+        self._stall_timeout = stall_timeout
         self._kernel = kernel
         self._agent_id = agent_id
         self._webhook = Webhook(
@@ -152,7 +160,13 @@ class LocalService:
         return self._run(lease, lambda: None)
 
     def _run(self, lease: Lease, secured: Callable[[], None]) -> Outcome:
-        return dispatch(self._binding, self._kernel.agent, lease, secured=secured)
+        kernel = self._kernel.agent
+        return dispatch(
+            self._binding, kernel, lease, secured=secured, stall_timeout=self._stall_timeout
+        )
+
+    def lingering(self) -> list[Delivery]:
+        return [delivery for delivery in self._webhook.deliveries if delivery.lingers]
 
     def join(self, seconds: float | None = None) -> bool:
         return self._webhook.join(seconds)
@@ -172,7 +186,7 @@ def close_webhook(webhook: Webhook, release: Callable[[LeaseKey], None], grace: 
         delivery.lease.end("the agent is closing")
     if left and not webhook.join(_UNWINDING_SECONDS):
         for delivery in webhook.deliveries:
-            _tell_where(delivery)
+            delivery.tell_that_it_lingers()
     _give_back(release, left)
 
 
@@ -190,17 +204,6 @@ def _give_back(release: Callable[[LeaseKey], None], deliveries: list[Delivery]) 
         releasing.offer(delivery.lease.key)
     releasing.join(_RELEASING_SECONDS)
     releasing.close()
-
-
-def _tell_where(delivery: Delivery) -> None:
-    thread = delivery.thread
-    frame = sys._current_frames().get(thread.ident or 0) if thread is not None else None
-    if frame is not None:
-        _log.warning(
-            "execution %s: cancel requested, body still running:\n%s",
-            delivery.lease.key.execution_id,
-            "".join(traceback.format_stack(frame)),
-        )
 
 
 class Publication:

@@ -35,6 +35,7 @@ __all__ = [
     "StepDecision",
     "StepKind",
     "StepStatus",
+    "check_idempotency",
 ]
 
 
@@ -101,6 +102,14 @@ class StepKind(StrEnum):
 class Idempotency(StrEnum):
     SAFE_TO_RETRY = "safe_to_retry"
     AT_MOST_ONCE = "at_most_once"
+
+
+def check_idempotency(idempotency: str) -> None:
+    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
+    if idempotency not in tuple(Idempotency):
+        raise ValueError(
+            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
+        )
 
 
 class DecisionKind(StrEnum):
@@ -170,6 +179,11 @@ class StepDecision:
     approval_id: str = ""
     reason: str = ""
     rule_id: str = ""
+    attempt: int = 0
+    """How many tries of the step have failed and were to be followed by another (protocol.md
+    17, ``attempts``)."""
+    retry_in: float = 0.0
+    """Seconds that are left of the back-off before the next one."""
 
     @property
     def result(self) -> Any:

@@ -8,7 +8,8 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from .clock import SYSTEM
@@ -17,7 +18,7 @@ from .kernel_client import extensions_in
 from .ports import AgentKernel
 from .signing import verify_body
 from .types import LeaseKey
-from .workers import Slot, Workers
+from .workers import Slot, Workers, beside, stack_of
 
 __all__ = ["Delivery", "RunDelivery", "Webhook", "WebhookAnswer"]
 
@@ -29,6 +30,8 @@ _LONGEST_LEASE_SECONDS = 1e9
 _LARGEST_ATTEMPT = 2**63
 _LONGEST_QUEUE = 10_000
 _MOST_REMEMBERED = 10_000
+_UNWINDING_SECONDS = 1.0
+"""Within which a handler that was told to stop is expected to have ended."""
 _ID = re.compile(r"[!-~]{1,256}")
 
 
@@ -63,6 +66,23 @@ class Delivery:
     """What the kernel named with it."""
     thread: threading.Thread | None = None
     """That runs it, once it was begun."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    lingers: bool = False
+    """Whether it goes on though it was told to stop."""
+
+    @property
+    def stack(self) -> str:
+        """Where its thread is now."""
+        return "" if self.thread is None else stack_of(self.thread.ident)
+
+    def tell_that_it_lingers(self) -> None:
+        """Say once in the log that it goes on, and where it is."""
+        stack = self.stack
+        if not stack or self.lingers:
+            return
+        self.lingers = True
+        execution_id = self.lease.key.execution_id
+        _log.warning("execution %s: cancel requested, body still running:\n%s", execution_id, stack)
 
 
 class RunDelivery(Protocol):
@@ -147,12 +167,23 @@ class Webhook:
     def _work(self, delivery: Delivery, slot: Slot) -> None:
         lease = delivery.lease
         self._begin(delivery)
-        # A thread that was told to stop, and may not, keeps no slot from other work.
-        lease.on_end(slot.surrender)
+        lease.on_end(partial(self._told_to_stop, delivery, slot))
         try:
             self._run(lease, lambda: self._secured(delivery))
         finally:
             self._forget(delivery)
+
+    def _told_to_stop(self, delivery: Delivery, slot: Slot) -> None:
+        """It may not stop: it keeps no slot from other work, and is told of."""
+        slot.surrender()
+        beside("rebuno-watch", partial(self._watch, delivery))
+
+    def _watch(self, delivery: Delivery) -> None:
+        if delivery.ended.wait(_UNWINDING_SECONDS):
+            return
+        delivery.tell_that_it_lingers()
+        delivery.ended.wait()
+        _log.info("execution %s: the body has ended", delivery.lease.key.execution_id)
 
     def _begin(self, delivery: Delivery) -> None:
         key = delivery.lease.key
@@ -194,6 +225,7 @@ class Webhook:
 
     def _forget(self, delivery: Delivery) -> None:
         self._renewer.drop(delivery.lease)
+        delivery.ended.set()
         execution_id = delivery.lease.key.execution_id
         with self._guard:
             here = self._here.get(execution_id, [])

@@ -27,12 +27,17 @@ LAYERS = {
         "signing",
         "codec",
         "failures",
+        "outcomes",
+        "retrying",
+        "refusals",
         "binding",
         "replies",
         "endings",
     ],
     "execution stack": [
-        *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
+        *("workers", "stalling", "heartbeat", "recording", "bodies", "frames", "pool"),
+        *("timed", "tries", "context", "effects"),
+        *("mcp", "logs"),
     ],
     "edges": [
         *("transport", "delivery", "kernel_client", "governance", "client"),
@@ -62,12 +67,13 @@ STARTS_THREADS |= {
     "kernel.crew",
     "cli.provider",
 }
-SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
+SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "mcp", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = "pool"
 KEEPS_SIGNALS = {
     "agent": "turns a signal into an Outcome",
+    "timed": "raises in one thread what a body raised in another",
 }
 """Each with its reason."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from .. import strict
-from ..codec import PLAIN, Codec, codec_for
+from ..codec import PLAIN, Codec, codec_for, within_limit
 from ..codec.hints import hints_of
 from ..codec.schemas import Unsupported, adapter_for
 from .handlers import Shape, model_of, name_of, refuse_unsuitable, shape_of, signature_of
@@ -67,13 +67,13 @@ class Binding:
         if isinstance(value, BaseModel):
             return codec_for(type(value)).encode(value, _PATH)
         if self.shape == "raw" or not isinstance(value, dict):
-            return strict.compact(value, _PATH)
+            return within_limit(strict.compact(value, _PATH), _PATH)
         annotations = self._member_annotations()
         members = {}
         for key, item in value.items():
             codec = codec_for(annotations.get(key, _EMPTY))
             members[key] = codec.plain(item, _PATH + strict.segment(key))
-        return strict.compact(members, _PATH)
+        return within_limit(strict.compact(members, _PATH), _PATH)
 
     def bind(self, input_json: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with which the handler takes an input. Raises `InputInvalid`."""

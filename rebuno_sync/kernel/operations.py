@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from ..canonical import canonicalize
 from ..errors import APIError, api_error
 from ..types import DecisionKind, ExecutionStatus, Idempotency, LeaseKey, Proposal, StepDecision
-from . import dispatches, executions, fence, identity, steps
+from . import dispatches, executions, fence, identity, steps, tries
 from .moment import Moment
 from .store import Connection, calls, queue, tables
 from .store.rows import REMOTE, Standing
@@ -26,6 +26,7 @@ __all__ = [
     "Release",
     "Settle",
     "Submit",
+    "Try",
     "check_owner",
     "standing",
 ]
@@ -42,6 +43,8 @@ class Asked(NamedTuple):
     """A hash of what is asked."""
     wants_notice: bool = False
     """Whether the agent named ``cancel-notice``."""
+    keeps_tries: bool = False
+    """Whether the agent named ``attempts``."""
 
 
 class Answer(NamedTuple):
@@ -73,8 +76,8 @@ class Operation(Protocol):
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
         """Check and do it."""
 
-    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
-        """The answer that was given before, as it was kept."""
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        """The answer that was given before, as it was kept: without recorded values."""
 
     def departs(self, answer: Answer) -> bool:
         """Whether, in a batch, what comes after must not be done on this answer."""
@@ -146,14 +149,17 @@ class Submit:
         if occurrence:
             step_id = identity.step_id(execution_id, *place, occurrence)
         decision = steps.decide(
-            db, at, steps.Call(self.proposal, self.args_hash, occurrence, step_id), now
+            db,
+            at,
+            steps.Call(self.proposal, self.args_hash, occurrence, step_id, asked.keeps_tries),
+            now,
         )
         if steps.consumes_place(decision):
             calls.set_next_occurrence(db, at.dispatch, call, occurrence + 1)
         return Answer(200, decision)
 
-    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
-        return Answer(200, steps.answered_again(db, at, DecisionKind(decision), step_id))
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        return Answer(200, steps.answered_again(db, at, kept))
 
     def departs(self, answer: Answer) -> bool:
         return not answer.accepted
@@ -177,9 +183,9 @@ class Settle:
         )
         return Answer(200, decision)
 
-    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
-        if decision != DecisionKind.REPLAY:
-            return Answer(200, StepDecision(decision))
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        if kept.decision != DecisionKind.REPLAY:
+            return Answer(200, kept)
         row = tables.step(db, at.execution, self.step_id)
         assert row is not None
         return Answer(200, steps.settled_already(row, failing=self.error is not None))
@@ -191,6 +197,43 @@ class Settle:
         if self.error is not None:
             return not _same(decision.error_json, self.error)
         return not _same(decision.result_json, self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A try of a step (protocol.md 17, ``attempts``): with an error, it failed and is followed by
+    another in ``retry_in`` seconds; without one, it begins."""
+
+    step_id: str
+    attempt: int
+    error: str | None
+    retry_in: float
+    durable: ClassVar[bool] = True
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        at = standing(db, asked, now)
+        row = steps.step_of(db, at, asked.lease.execution_id, self.step_id)
+        check_owner(at, asked)
+        if self.error is None:
+            decision = tries.begun(db, at, asked.lease, row, now, attempt=self.attempt)
+        else:
+            decision = tries.failed(
+                db,
+                at,
+                asked.lease,
+                row,
+                now,
+                attempt=self.attempt,
+                error=self.error,
+                retry_in=self.retry_in,
+            )
+        return Answer(200, decision)
+
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        return Settle(self.step_id, error="null").again(db, at, kept)
+
+    def departs(self, answer: Answer) -> bool:
+        return not answer.accepted
 
 
 def _same(recorded: str | None, sent: str | None) -> bool:
@@ -209,7 +252,7 @@ class _Silent:
 
     __slots__ = ()
 
-    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
         return _DONE
 
     def departs(self, answer: Answer) -> bool:

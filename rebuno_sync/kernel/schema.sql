@@ -57,6 +57,9 @@ CREATE TABLE steps (
   completed_at INTEGER,
   input_tokens INTEGER,                    -- what a model call used up, where it says so
   output_tokens INTEGER,
+  tries        INTEGER NOT NULL DEFAULT 0, -- that failed, each followed by another (protocol.md 17)
+  retry_at     INTEGER,                    -- when the next one may begin
+  retry_due    REAL,
   UNIQUE (execution, step_id)
 );
 -- Rule 11 of protocol.md 7.2 looks for a failed twin of every new at_most_once step.

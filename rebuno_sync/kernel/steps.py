@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
-from ..errors import api_error
+from ..errors import APIError, api_error
 from ..types import (
     DecisionKind,
     ExecutionStatus,
@@ -33,6 +34,7 @@ __all__ = [
     "consumes_place",
     "decide",
     "look_up",
+    "made_progress",
     "recorded",
     "settle",
     "settle_found",
@@ -40,6 +42,7 @@ __all__ = [
     "settled_already",
     "step_of",
     "submit",
+    "wrong_status",
 ]
 
 INDETERMINATE = json.dumps(
@@ -72,6 +75,8 @@ class Call(NamedTuple):
     args_hash: str
     occurrence: int
     step_id: str
+    keeps_tries: bool = True
+    """Whether who asks knows what failed tries are (protocol.md 17, ``attempts``)."""
 
 
 def look_up(db: Connection, lease: LeaseKey, step_id: str) -> StepDecision | None:
@@ -144,7 +149,7 @@ def _limit(
         "step_type": call.proposal.kind,
         "target": call.proposal.target,
         "rule_id": verdict.rule_id,
-        "error": {"reason": RATE_LIMIT_EXCEEDED, "rule_id": verdict.rule_id},
+        "error": json.dumps({"reason": RATE_LIMIT_EXCEEDED, "rule_id": verdict.rule_id}),
     }
     entries: list[Entry] = [("step.rate_limited", None, json.dumps(detail))]
     decision = DecisionKind.RATE_LIMITED
@@ -194,7 +199,7 @@ def _record(
                 DecisionKind.DENIED, call.step_id, reason=reason, rule_id=verdict.rule_id
             )
             entries.append(("step.denied", n, rule))
-            _settled_something_new(db, at)
+            made_progress(db, at)
         case Action.REQUIRE_APPROVAL:
             approval_id, requested = approvals.request(db, at.execution, n, verdict.approvers, now)
             decision = StepDecision(
@@ -233,14 +238,19 @@ def _meet(db: Connection, at: Standing, row: StepRow, call: Call, now: Moment) -
         case ExistingStep.INDETERMINATE:
             tables.settle_step(db, row.n, StepStatus.FAILED, now.wall, error=INDETERMINATE)
             _append(db, at, "step.failed", row.n, now)
-            _settled_something_new(db, at)
+            made_progress(db, at)
             return StepDecision(DecisionKind.REPLAY, row.step_id, error_json=INDETERMINATE)
+        case ExistingStep.START if row.tries and call.keeps_tries:
+            # Its next try says itself when it begins; until then its body does not run.
+            left = 0.0 if row.retry_due is None else max(row.retry_due - now.boottime, 0.0)
+            return StepDecision(DecisionKind.PROCEED, row.step_id, attempt=row.tries, retry_in=left)
         case ExistingStep.START:
             tables.start_step(db, row.n, now.wall)
             _append(db, at, "step.executing", row.n, now)
             return StepDecision(DecisionKind.PROCEED, row.step_id)
         case ExistingStep.REPEAT:
-            return StepDecision(DecisionKind.PROCEED, row.step_id)
+            tries = row.tries if call.keeps_tries else 0
+            return StepDecision(DecisionKind.PROCEED, row.step_id, attempt=tries)
         case ExistingStep.BLOCKED:
             return StepDecision(
                 DecisionKind.BLOCKED,
@@ -288,15 +298,13 @@ def settle_found(
     if row.status.terminal:
         return settled_already(row, failing=error is not None)
     if not accepts_outcome(row.status):
-        raise api_error(
-            "conflict", f"conflict: cannot record outcome for step in status {row.status}", 409
-        )
+        raise wrong_status(row)
     fence.pass_check_fence(at, lease)
     status = StepStatus.SUCCEEDED if error is None else StepStatus.FAILED
     tables.settle_step(db, row.n, status, now.wall, result=result, error=error)
     detail = _count_tokens(db, row, result) if result and error is None else None
     _append(db, at, f"step.{status}", row.n, now, detail)
-    _settled_something_new(db, at)
+    made_progress(db, at)
     return StepDecision(DecisionKind.RECORDED)
 
 
@@ -318,6 +326,11 @@ def settled_already(row: StepRow, *, failing: bool) -> StepDecision:
     )
 
 
+def wrong_status(row: StepRow) -> APIError:
+    message = f"conflict: cannot record outcome for step in status {row.status}"
+    return api_error("conflict", message, 409)
+
+
 def _append(
     db: Connection,
     at: Standing,
@@ -329,24 +342,22 @@ def _append(
     tables.append_events(db, at.execution, at.last_seq, [(kind, step, detail)], now.wall)
 
 
-def _settled_something_new(db: Connection, at: Standing) -> None:
+def made_progress(db: Connection, at: Standing) -> None:
     """Progress clears the strikes (design, Dispatches): only silent crashes exhaust a run."""
     if at.strikes and at.dispatch is not None:
         tables.clear_strikes(db, at.dispatch)
 
 
-def answered_again(
-    db: Connection, at: Standing, decision: DecisionKind, step_id: str
-) -> StepDecision:
-    """What a submit was answered, of which the decision and the step were kept."""
-    if not step_id:
-        limited = decision in (DecisionKind.BLOCKED, DecisionKind.RATE_LIMITED)
-        return StepDecision(decision, reason=RATE_LIMIT_EXCEEDED if limited else "")
+def answered_again(db: Connection, at: Standing, kept: StepDecision) -> StepDecision:
+    """What a submit was answered, of which not all was kept."""
+    decision, step_id = kept.decision, kept.step_id
+    if decision in (DecisionKind.BLOCKED, DecisionKind.RATE_LIMITED) and not step_id:
+        return replace(kept, reason=RATE_LIMIT_EXCEEDED)
     if decision not in (DecisionKind.REPLAY, DecisionKind.DENIED, DecisionKind.BLOCKED):
-        return StepDecision(decision, step_id)
+        return kept
     row = tables.step(db, at.execution, step_id)
     assert row is not None
-    if decision is not DecisionKind.BLOCKED:
-        return recorded(step_id, row.status, row.result, row.error, row.rule_id)
-    approval_id = waiting.approval_of_step(db, row.n)
-    return StepDecision(decision, step_id, approval_id=approval_id, rule_id=row.rule_id)
+    if decision == DecisionKind.BLOCKED:
+        approval_id = waiting.approval_of_step(db, row.n)
+        return replace(kept, approval_id=approval_id, rule_id=row.rule_id)
+    return recorded(step_id, row.status, row.result, row.error, row.rule_id)

@@ -125,6 +125,8 @@ def _step_payload(kind: str, row: tuple[Any, ...], detail: _Payload) -> _Payload
     payload = {"step_id": step_id, "step_type": step_kind, "target": target, **detail}
     if kind in ("step.failed", "step.denied", "step.cancelled"):
         payload["error"] = _json(error)
+    elif "error" in detail:
+        payload["error"] = _json(detail["error"])
     return payload
 
 

@@ -75,6 +75,7 @@ ROWS: dict[str, frozenset[Generation]] = {
     "nameless decisions": _OURS,  # 2.3: G2e too
     "prompt timeouts": _OURS,  # 12: others look every ten minutes
     "release": _OURS,  # 17
+    "attempts": _OURS,  # 17
     "strikes": _OURS,  # a settled step clears them; others count claims of a dispatch
     # what a kernel elsewhere cannot be held to
     "alone": _OURS,  # everything in the kernel is this scenario's

@@ -93,6 +93,10 @@ class FaultyPort:
     def renews_together(self) -> bool:
         return self._kernel.renews_together
 
+    @property
+    def keeps_tries(self) -> bool:
+        return self._kernel.keeps_tries
+
     def get_execution(self, execution_id: str) -> Execution:
         return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))
 
@@ -109,6 +113,17 @@ class FaultyPort:
 
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         return self._through("fail_step", lambda: self._kernel.fail_step(lease, step_id, error))
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        return self._through(
+            "retrying",
+            lambda: self._kernel.retrying(lease, step_id, attempt, error, retry_in),
+        )
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._through("begin_try", lambda: self._kernel.begin_try(lease, step_id, attempt))
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         try:

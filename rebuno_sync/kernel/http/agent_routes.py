@@ -6,13 +6,14 @@ import json
 
 from ...errors import APIError, api_error
 from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal
-from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit
+from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Try
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
 from .encoding import decision_json, error_json, list_json, step_json
 from .request import Response
 
 __all__ = [
+    "attempt",
     "batch",
     "complete",
     "complete_step",
@@ -29,10 +30,13 @@ __all__ = [
 ]
 
 _LONGEST_DELTA_BYTES = 7000
+_MOST_TRIES = 2**31
+_LONGEST_BACK_OFF_SECONDS = 1e9
 
 _SUBMIT = frozenset({"kind", "target", "args", "idempotency", "resources"})
 _COMPLETE_STEP = frozenset({"result", "captures", "capture_failures"})
 _FAIL_STEP = frozenset({"error", "captures", "capture_failures"})
+_ATTEMPT = frozenset({"attempt", "error", "retry_in"})
 _COMPLETE = frozenset({"output", "state"})
 _FAIL = frozenset({"error"})
 _STREAM = frozenset({"seq", "data"})
@@ -68,6 +72,16 @@ def complete_step(call: Call) -> Response:
 
 def fail_step(call: Call) -> Response:
     return _one(call, call.execution_id, _fail_step(call.fields(_FAIL_STEP), call.names[1]))
+
+
+def attempt(call: Call) -> Response:
+    fields = call.fields(_ATTEMPT)
+    number, retry_in = fields.integer("attempt"), fields.number("retry_in")
+    if not 0 < number < _MOST_TRIES:
+        raise bad_request("attempt must be a whole number from 1")
+    if not 0 <= retry_in <= _LONGEST_BACK_OFF_SECONDS:
+        raise bad_request(f"retry_in must be 0 to {_LONGEST_BACK_OFF_SECONDS:.0f} seconds")
+    return _one(call, call.execution_id, Try(call.names[1], number, fields.raw("error"), retry_in))
 
 
 def complete(call: Call) -> Response:

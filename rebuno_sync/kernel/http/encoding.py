@@ -54,6 +54,10 @@ def number_json(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
+def _number(value: float | None) -> str | None:
+    return None if value is None else number_json(float(value))
+
+
 def list_json(items: Iterable[str]) -> str:
     return "[" + ",".join(items) + "]"
 
@@ -113,12 +117,15 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
     subject = kind.partition(".")[0]
     if subject == "step":
         settled = kind in ("step.failed", "step.denied", "step.cancelled")
+        error = error if settled else detail.get("error")
         payload: list[_Member] = [
             ("step_id", _text(step_id or detail["step_id"])),
             ("step_type", _text(step_kind if step_id else detail["step_type"])),
             ("target", _text(target if step_id else detail["target"])),
             *((name, _json(detail.get(name))) for name in _SAID_OF_STEPS),
-            ("error", error if settled else _json(detail.get("error"))),
+            ("error", error),
+            ("attempt", _number(detail.get("attempt"))),
+            ("retry_in", _number(detail.get("retry_in"))),
         ]
     elif subject == "execution":
         why = reason if kind in ("execution.failed", "execution.cancelled") else ""
@@ -229,6 +236,8 @@ def decision_json(decision: StepDecision) -> str:
             ("approval_id", _unless_empty(decision.approval_id)),
             ("reason", _unless_empty(decision.reason)),
             ("rule_id", _unless_empty(decision.rule_id)),
+            ("attempt", _number(decision.attempt or None)),
+            ("retry_in", _number(decision.retry_in if decision.attempt else None)),
         )
     )
 

@@ -87,6 +87,8 @@ class StepRow(NamedTuple):
     parent: str
     started_at: int | None
     completed_at: int | None
+    tries: int = 0
+    retry_due: float | None = None
 
 
 class DispatchRow(NamedTuple):

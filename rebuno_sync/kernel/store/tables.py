@@ -10,6 +10,7 @@ from .rows import DispatchRow, ExecutionRow, Standing, StepRow
 
 _EXECUTION = ", ".join(ExecutionRow._fields)
 _STEP = ", ".join(StepRow._fields)
+_NEW_STEP = ", ".join(StepRow._fields[1:-2])
 _DISPATCH = ", ".join(DispatchRow._fields)
 
 
@@ -202,7 +203,11 @@ def count_steps(db: sqlite3.Connection, execution: int) -> int:
 
 
 def executing_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
-    sql = f"SELECT {_STEP} FROM steps WHERE execution = ? AND status = 'executing' ORDER BY n"
+    """Those under way, between two tries too."""
+    sql = (
+        f"SELECT {_STEP} FROM steps WHERE execution = ?"
+        " AND (status = 'executing' OR status = 'allowed' AND tries > 0) ORDER BY n"
+    )
     return [row for row in map(_step, db.execute(sql, (execution,)).fetchall()) if row]
 
 
@@ -232,9 +237,9 @@ def enclosed_steps(
 
 
 def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -> int:
-    """``row`` is a ``StepRow`` without its number."""
+    """``row`` is a ``StepRow`` without its number and its tries."""
     cursor = db.execute(
-        f"INSERT INTO steps (execution, {_STEP[3:]}) VALUES"
+        f"INSERT INTO steps (execution, {_NEW_STEP}) VALUES"
         " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (execution, *row),
     )
@@ -249,6 +254,14 @@ def start_step(db: sqlite3.Connection, n: int, now: int) -> None:
 def allow_step(db: sqlite3.Connection, n: int) -> None:
     """It has been approved; its body has still to start."""
     db.execute("UPDATE steps SET status = 'allowed' WHERE n = ?", (n,))
+
+
+def put_back_step(db: sqlite3.Connection, n: int, tries: int, at: int, due: float) -> None:
+    """So many tries have failed; the next one may begin when ``due``."""
+    db.execute(
+        "UPDATE steps SET status = 'allowed', tries = ?, retry_at = ?, retry_due = ? WHERE n = ?",
+        (tries, at, due, n),
+    )
 
 
 def settle_step(
@@ -368,30 +381,3 @@ def retire_dispatches(db: sqlite3.Connection, execution: int) -> None:
         " WHERE execution = ? AND status <> 'exhausted'",
         (execution,),
     )
-
-
-# -- a new boot of the machine
-
-
-def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
-    """Under a new boot id no lease holds, and timers count from the wall clock (design, Time)."""
-    db.execute(
-        "UPDATE dispatches SET status = 'pending', owner = NULL, due_at = ?"
-        " WHERE status = 'in_flight'",
-        (now,),
-    )
-    db.execute(
-        "UPDATE dispatches SET due = ? + (due_at - ?) / 1e6 WHERE status <> 'exhausted'",
-        (boottime, now),
-    )
-    db.execute(
-        "UPDATE executions SET deadline_due = ? + (deadline_at - ?) / 1e6"
-        f" WHERE deadline_at IS NOT NULL AND {LIVE}",
-        (boottime, now),
-    )
-    db.execute(
-        "UPDATE approvals SET timeout_due = ? + (timeout_at - ?) / 1e6 WHERE status = 'pending'",
-        (boottime, now),
-    )
-    db.execute("UPDATE rate_buckets SET filled = ? + (filled_at - ?) / 1e6", (boottime, now))
-    db.execute("DELETE FROM owners")
