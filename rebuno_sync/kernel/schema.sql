@@ -55,8 +55,7 @@ CREATE TABLE steps (
   parent       TEXT NOT NULL,              -- the id of the step in whose body it was called
   started_at   INTEGER,
   completed_at INTEGER,
-  input_tokens INTEGER,                    -- what a model call used up, where it says so
-  output_tokens INTEGER,
+  usage        TEXT,                       -- of a model call: its tokens, as JSON
   tries        INTEGER NOT NULL DEFAULT 0, -- that failed, each followed by another (protocol.md 17)
   retry_at     INTEGER,                    -- when the next one may begin
   retry_due    REAL,
@@ -65,8 +64,7 @@ CREATE TABLE steps (
 -- Rule 11 of protocol.md 7.2 looks for a failed twin of every new at_most_once step.
 CREATE INDEX steps_indeterminate ON steps (execution, args_hash) WHERE status = 'failed';
 -- Budgets sum up without reading what the calls answered.
-CREATE INDEX steps_tokens ON steps (execution, input_tokens, output_tokens)
-  WHERE input_tokens IS NOT NULL;
+CREATE INDEX steps_usage ON steps (execution, usage) WHERE usage IS NOT NULL;
 
 -- What an event says about a step or an execution is read from their rows; `detail` holds the rest, as JSON.
 CREATE TABLE events (

@@ -313,7 +313,7 @@ def _count_tokens(db: Connection, row: StepRow, result: str) -> str | None:
     usage = usage_of(result) if row.kind == StepKind.LLM_CALL else None
     if usage is None:
         return None
-    counters.set_usage(db, row.n, usage.input_tokens, usage.output_tokens)
+    counters.set_usage(db, row.n, json.dumps(usage._asdict()))
     return json.dumps({"usage": usage._asdict()})
 
 

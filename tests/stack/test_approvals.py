@@ -125,6 +125,26 @@ def test_cancelling_ends_a_run_that_waits(kernel: Kernel) -> None:
     assert kernel.list_approvals() == []
 
 
+def test_c20_a_timeout_does_not_count_the_time_of_waiting_for_an_approval(kernel: Kernel) -> None:
+    """It is the body's, and begins with it; so do the tries."""
+    asking(kernel)
+    tries: list[int] = []
+
+    @rebuno.tool("charge", timeout=0.3, retries=1)
+    def charge() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("not yet")
+        return "charged"
+
+    with background(lambda: rebuno.run(lambda: charge(), agent=AGENT, kernel=kernel)) as running:
+        approval = next_approval(kernel)
+        assert not threading.Event().wait(0.5)
+        kernel.grant_approval(approval.id)
+    assert running.result() == "charged"
+    assert len(tries) == 2
+
+
 def test_a_run_that_waits_too_long_says_for_what(kernel: Kernel) -> None:
     """The approval, and the tool that asked for it; the execution goes on with its key."""
     asking(kernel)

@@ -25,16 +25,17 @@ def was_rate_limited(db: sqlite3.Connection, execution: int) -> bool:
     return db.execute(sql, (execution,)).fetchone() is not None
 
 
-def set_usage(db: sqlite3.Connection, step: int, input_tokens: int, output_tokens: int) -> None:
-    sql = "UPDATE steps SET input_tokens = ?, output_tokens = ? WHERE n = ?"
-    db.execute(sql, (input_tokens, output_tokens, step))
+def set_usage(db: sqlite3.Connection, step: int, usage: str) -> None:
+    """``usage``: JSON with ``input_tokens`` and ``output_tokens``."""
+    db.execute("UPDATE steps SET usage = ? WHERE n = ?", (usage, step))
 
 
 def spent_tokens(db: sqlite3.Connection, execution: int) -> int:
     """What the model calls of an execution have used up."""
     found: int = db.execute(
-        "SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM steps"
-        " WHERE execution = ? AND input_tokens IS NOT NULL",
+        "SELECT coalesce(sum(json_extract(usage, '$.input_tokens')"
+        " + json_extract(usage, '$.output_tokens')), 0)"
+        " FROM steps WHERE execution = ? AND usage IS NOT NULL",
         (execution,),
     ).fetchone()[0]
     return found
