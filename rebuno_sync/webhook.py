@@ -121,11 +121,13 @@ class Webhook:
         self._here: dict[str, list[Delivery]] = {}
         self._begun: OrderedDict[str, int] = OrderedDict()
         self._closing = False
+        self._told = False
 
     def handle(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
         """Verify, read and accept a delivery; answers at once. Names of ``headers`` in any case."""
         headers = {name.lower(): value for name, value in headers.items()}
         if not verify_body(self._secrets, headers.get("rebuno-signature"), body):
+            self._tell_of_bad_signature()
             return WebhookAnswer(401)
         try:
             notice = _read(body)
@@ -138,6 +140,15 @@ class Webhook:
         if "runner" in extensions_in(named):
             key = key._replace(runner=str(SYSTEM.new_id()))
         return self.accept(Lease(key, notice.lease_seconds), named)
+
+    def _tell_of_bad_signature(self) -> None:
+        """Once: whoever sends them could fill the log."""
+        if not self._told:
+            self._told = True
+            _log.warning(
+                "a webhook was refused: it is not signed with this agent's secret. Is it the one"
+                " that the agent is registered with at its kernel? Further ones are not told of"
+            )
 
     def accept(self, lease: Lease, extensions: str = "") -> WebhookAnswer:
         """Queue an attempt, unless it is here already. ``extensions``: those of the kernel."""
