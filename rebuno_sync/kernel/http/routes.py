@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from . import agent_routes as agents
 from . import operator_routes as operators
+from . import policy_routes as policies
 from .auth import Auth
 from .call import Call
 from .request import Response
@@ -56,6 +57,12 @@ ROUTES: dict[str, dict[str, Route]] = {
         "DELETE": Route(Auth.BEARER, operators.delete_agent),
     },
     "/v0/agents/{id}/metadata": {"PUT": Route(Auth.HMAC, agents.put_metadata)},
+    "/v0/policies/{agent}": {"POST": Route(Auth.BEARER, policies.set_policy)},
+    "/v0/policies/{agent}/test": {"POST": Route(Auth.BEARER, policies.test_policy)},
+    "/v0/approvals": {"GET": Route(Auth.BEARER, policies.list_approvals)},
+    "/v0/approvals/{id}": {"GET": Route(Auth.BEARER, policies.get_approval)},
+    "/v0/approvals/{id}/grant": {"POST": Route(Auth.BEARER, policies.grant_approval)},
+    "/v0/approvals/{id}/deny": {"POST": Route(Auth.BEARER, policies.deny_approval)},
     "/v0/health": {"GET": Route(Auth.NONE, operators.health)},
     "/v0/ready": {"GET": Route(Auth.NONE, operators.ready)},
 }

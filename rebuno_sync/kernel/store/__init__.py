@@ -1,6 +1,6 @@
 """The kernel's file: the only modules that know SQLite and SQL."""
 
-from . import calls, queue, registry, rows, tables
+from . import calls, counters, queue, registry, rows, tables, waiting
 from .database import Connection, Database
 from .owners import Owner
 from .store import Store
@@ -11,8 +11,10 @@ __all__ = [
     "Owner",
     "Store",
     "calls",
+    "counters",
     "queue",
     "registry",
     "rows",
     "tables",
+    "waiting",
 ]
