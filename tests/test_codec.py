@@ -427,7 +427,7 @@ def test_a_refusal_survives_pickle() -> None:
         (int, {"a": bytearray(b"hi")}, r"result\.a: bytearray is not JSON"),
         (Decimal, Decimal("NaN"), r"result: NaN is not JSON"),
         (list[Decimal], [Decimal("Infinity")], r"result\[0\]: Infinity is not JSON"),
-        (dict[tuple[int, int], str], {(1, 2): "a"}, r"result: the key \(1, 2\) is not a str; use str keys$"),
+        (dict[tuple[int, int], str], {(1, 2): "a"}, r"result: the key \(1, 2\) .*; use str keys$"),
     ],
     ids=label,
 )
