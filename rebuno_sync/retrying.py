@@ -26,8 +26,8 @@ class RetryPolicy:
     tried again, ``StepTimeout`` among them when it is named or one of its bases is.
 
     An exception that has a ``retry_after`` (seconds, as text too, or a ``timedelta``) says
-    itself how long the wait is. Signals, interrupts and refusals of nested effects are never answered with another
-    try. Raises ``TypeError`` or ``ValueError`` for what makes no sense.
+    itself how long the wait is. Signals, interrupts and refusals of nested effects are never
+    answered with another try. Raises ``TypeError`` or ``ValueError`` for what makes no sense.
     """
 
     attempts: int = 3

@@ -123,7 +123,7 @@ def test_a_result_that_cannot_be_stored_is_not_tried_again(kernel: Kernel) -> No
 def test_an_exception_may_say_itself_how_long_to_wait(
     kernel: Kernel, told: object, wait: float
 ) -> None:
-    """By its ``retry_after``, in seconds (as text too) or as a ``timedelta``; anything else says nothing."""
+    """By its ``retry_after``: seconds (as text too) or a ``timedelta``; else it says nothing."""
     policy = RetryPolicy(attempts=2, first_wait=0.05, jitter=0)
     body = Failing(1, Hint(told))
     rebuno.run(lambda: rebuno.step("hint", body, retries=policy), agent="a", kernel=kernel)
