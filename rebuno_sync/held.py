@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from .canonical import canonicalize
 from .clock import SYSTEM
-from .types import StepDecision
+from .types import Proposal, StepDecision
 
-__all__ = ["Held", "Request", "size_of"]
+__all__ = ["Held", "Request", "size_of", "submit_operation"]
 
 
 class Held:
@@ -46,3 +47,12 @@ class Request(NamedTuple):
 def size_of(held: Iterable[Held]) -> int:
     """Characters of the results."""
     return sum(len(one.result) for one in held)
+
+
+def submit_operation(proposal: Proposal) -> str:
+    """A submit as an operation of a batch (protocol.md 17)."""
+    return (
+        f'{{"op":"submit","kind":{json.dumps(proposal.kind)},'
+        f'"target":{json.dumps(proposal.target)},"args":{proposal.args or "null"},'
+        f'"idempotency":"{proposal.idempotency}"}}'
+    )

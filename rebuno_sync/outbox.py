@@ -17,9 +17,9 @@ from .clock import SYSTEM
 from .errors import APIError, Interrupted, NetworkError, api_error
 from .failures import not_storable
 from .heartbeat import Lease
-from .held import Held, Request, size_of
+from .held import Held, Request, size_of, submit_operation
 from .kernel_client import Answer, KernelClient, NotOffered, decision_of
-from .replies import error_of
+from .replies import asks_for_patience, error_of, refuses_the_value
 from .sender import Sender
 from .types import (
     LARGEST_BATCH,
@@ -108,7 +108,7 @@ class Outbox:
             if request.held:
                 with self._sending:
                     answer = self._send_together(
-                        request.held, _submit(proposal), request.id, again=again
+                        request.held, submit_operation(proposal), request.id, again=again
                     )
                 if answer is not None:
                     return decision_of(answer.body)
@@ -320,6 +320,8 @@ class Outbox:
         try:
             decision = self._kernel.complete_step(self._lease.key, one.step_id, one.result)
         except APIError as refusal:
+            if asks_for_patience(refusal):
+                raise NetworkError(f"it is not taken yet: {refusal}") from refusal
             self._refused(one, refusal)
         else:
             self._taken(one, decision)
@@ -338,20 +340,23 @@ class Outbox:
             self._held.remove(one)
 
     def _refused(self, one: Held, refusal: APIError) -> None:
-        """Ask again; after three refusals record that it cannot be stored."""
+        """Ask again; after three refusals of the result record that it cannot be stored."""
         if refusal.code in _OVER:
             self._break(refusal)
             return
         if one not in self._held:  # The answer is an old one: it was settled meanwhile.
             return
-        one.refusals += 1
-        if one.refusals < _OUTCOME_TRIES:
+        if asks_for_patience(refusal):  # ``_send_first`` does.
             return
-        failure = not_storable(one.result, f"not storable by this kernel: {refusal}")
-        try:
-            self._kernel.fail_step(self._lease.key, one.step_id, failure)
-        except APIError as error:
-            refusal = error
+        if refuses_the_value(refusal):
+            one.refusals += 1
+            if one.refusals < _OUTCOME_TRIES:
+                return
+            failure = not_storable(one.result, f"not storable by this kernel: {refusal}")
+            try:
+                self._kernel.fail_step(self._lease.key, one.step_id, failure)
+            except APIError as error:
+                refusal = error
         self._forget(one)
         self._break(f"the kernel refused the result of step {one.step_id}: {refusal}")
 
@@ -381,14 +386,6 @@ class _Success(NamedTuple):
 def _may_be_held(proposal: Proposal) -> bool:
     safe = proposal.idempotency == Idempotency.SAFE_TO_RETRY
     return safe and proposal.kind != StepKind.LLM_CALL
-
-
-def _submit(proposal: Proposal) -> str:
-    return (
-        f'{{"op":"submit","kind":{json.dumps(proposal.kind)},'
-        f'"target":{json.dumps(proposal.target)},"args":{proposal.args or "null"},'
-        f'"idempotency":"{proposal.idempotency}"}}'
-    )
 
 
 def _refusal(answer: Answer) -> APIError:
