@@ -102,8 +102,7 @@ class ExecutionContext:
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
         self._lease.moves.made()
-        pending = self._signal
-        if pending is not None:
+        if (pending := self._signal) is not None:
             self._stop(pending.again())
         if self._lease.over:
             self._stop(LeaseSuperseded(self._lease.reason))
@@ -117,6 +116,11 @@ class ExecutionContext:
         with self._lease.moves.resting():
             self._stopped.wait(seconds)
         self.check()
+
+    def doze(self, seconds: float) -> None:
+        """``wait``, for an effect that does nothing else: its host need not wait for its end."""
+        with self._lease.moves.dozing():
+            self.wait(seconds)
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
         """Call ``callback``, from another thread, when the lease of this attempt ends."""
@@ -161,7 +165,7 @@ class ExecutionContext:
         if outer is not None and outer.step_id:
             proposal = proposal._replace(parent=outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self._bodies.one_more():
+        with self._bodies.one_more(), self._lease.moves.busy():
             self.check()
             decision = self._submit(proposal, outer)
             if decision.decision == DecisionKind.PROCEED:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["Server", "Stop", "stopped_by_signals"]
+__all__ = ["Server", "Stop", "raise_file_limit", "stopped_by_signals"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ class Server:
             from waitress.task import ThreadedTaskDispatcher
         except ImportError as error:
             raise ImportError(_MISSING) from error
+        # A queue is what a server has when it is busy.
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         self._loop_once: Callable[..., None] = wasyncore.loop
         self._close_all: Callable[..., None] = wasyncore.close_all
         self._map: dict[int, Any] = {}
@@ -100,6 +102,13 @@ class Server:
                     waiter.pull_trigger()
                 break
         self._thread.join()
+
+
+def raise_file_limit() -> None:
+    """Let this process have as many open files as the system allows it: connections are some."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # Some systems allow less than they say.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _most_connections() -> int:

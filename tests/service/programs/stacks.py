@@ -1,4 +1,4 @@
-"""Asks for stacks while other threads start and end and garbage is collected; says that it could."""
+"""Asks for stacks while threads start and end and garbage is collected; says that it could."""
 
 import gc
 import threading

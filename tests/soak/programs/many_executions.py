@@ -15,16 +15,19 @@ import queue
 import signal
 import sys
 import threading
-from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from courses import Course, course
-from support.attempts import AGENT, attempt
+from support.attempts import AGENT, background, claimed, created
 from support.children import arguments, say
 from support.effect_log import EffectLog
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
+from rebuno_sync.agent import Outcome, dispatch
+from rebuno_sync.binding import Binding
 from rebuno_sync.errors import ConflictError, ExecutionCancelled, StepTimeout, ToolError
 from rebuno_sync.heartbeat import Renewer
 from rebuno_sync.kernel import Kernel
@@ -43,7 +46,7 @@ stopped = Renewer()
 stopped.stop()
 to_cancel: queue.SimpleQueue[str] = queue.SimpleQueue()
 failed: set[str] = set()
-taken_over: defaultdict[int, threading.Event] = defaultdict(threading.Event)
+taken_over: dict[int, threading.Event] = {}
 
 
 # -- effects
@@ -117,15 +120,16 @@ def handler(number: int, parent: int) -> list[str]:
     mine = course(SEED, number)
     labels = (f"{number}.{n}" for n in itertools.count())
     done: list[str] = []
+    asks = mine.fate == "cancelled"
     for effect in (lambda: fateful(mine, number, parent, next(labels)), *effects(mine, labels)):
-        if mine.fate == "cancelled" and len(done) == mine.cut:
+        if asks and len(done) >= mine.cut:
             to_cancel.put(rebuno.execution().id)
+            asks = False
         done += effect()
-    if mine.fate == "cancelled":
-        if len(done) <= mine.cut:
-            to_cancel.put(rebuno.execution().id)
-        if mine.waits:
-            rebuno.execution().wait(60)
+    if asks:
+        to_cancel.put(rebuno.execution().id)
+    if mine.fate == "cancelled" and mine.waits:
+        rebuno.execution().wait(60)
     return done
 
 
@@ -214,20 +218,17 @@ def ended(number: int, input: dict[str, int]) -> tuple[str, Any]:
 
 def losing_its_lease(number: int, input: dict[str, int]) -> None:
     """Nobody renews the lease of the first attempt, which still runs when the second one ends."""
-    execution = short.create(AGENT, input, idempotency_key=str(number))
-    outcomes: list[str] = []
+    lease = claimed(short, created(short, input, key=str(number)))
+    done = taken_over[number] = threading.Event()
 
-    def first() -> None:
-        outcomes.append(attempt(short, execution.id, handler, renewer=stopped).status)
+    def first() -> Outcome:
+        return dispatch(Binding(handler), short.agent, lease, renewer=stopped)
 
-    thread = threading.Thread(target=first)
-    thread.start()
-    wait_until(lambda: short.get(execution.id).status != "pending", "the first attempt", 60)
-    answer(number, input)
-    taken_over[number].set()
-    thread.join(60)
+    with background(first) as thread:
+        answer(number, input)
+        done.set()
     del taken_over[number]
-    assert outcomes in (["terminated"], ["lease_superseded"]), outcomes
+    assert thread.result().status in ("terminated", "lease_superseded"), thread.result()
 
 
 def in_a_child(number: int, input: dict[str, int], status: int) -> None:
@@ -262,17 +263,14 @@ def work() -> None:
 
 def cancel_what_asks() -> None:
     while execution_id := to_cancel.get():
-        try:
+        with suppress(ConflictError):  # It has ended already.
             kernel.cancel(execution_id)
-        except ConflictError:
-            pass  # It has ended already.
 
 
 def measure() -> None:
     """Memory: what is resident, in MB, and the blocks that Python has allocated."""
     gc.collect()
-    with open("/proc/self/statm") as statm:
-        resident = int(statm.read().split()[1]) * PAGE / 1e6
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE / 1e6
     memory.append((resident, sys.getallocatedblocks()))
 
 
@@ -295,9 +293,7 @@ if __name__ == "__main__":
     canceller.join()
     short.close()
     kernel.close()
-    try:
+    with suppress(AssertionError):
         wait_until(lambda: threading.active_count() == 1, "the end of all threads")
-    except AssertionError:
-        pass
     left = [thread.name for thread in threading.enumerate()]
     say({"wrong": wrong, "memory": memory, "threads": left})
