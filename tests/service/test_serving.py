@@ -7,11 +7,12 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import requests
 from support.attempts import background
 from support.children import ChildScript
 from support.services import SECRET, TOKEN, Service
@@ -134,6 +135,32 @@ def test_idle_connections_of_many_agents_hold_up_nobody(service: Service) -> Non
             idle.enter_context(socket.create_connection((host, int(port))))
         with rebuno.Client(service.url, TOKEN, timeout=10) as client:
             assert client.agents() == []
+
+
+def test_many_webhooks_at_once_are_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A queue is what a server has when it is busy."""
+    entered, go_on = threading.Semaphore(0), threading.Event()
+
+    def app(environ: object, start: Callable[..., object]) -> list[bytes]:
+        entered.release()
+        go_on.wait(20)
+        start("200 OK", [("Content-Length", "2")])
+        return [b"ok"]
+
+    server = Server(app, "127.0.0.1", 0, threads=2)
+    asking = [threading.Thread(target=requests.get, args=(server.url,)) for _ in range(6)]
+    for one in asking:
+        one.start()
+    entered.acquire(timeout=20)
+    entered.acquire(timeout=20)
+    wait_until(lambda: server._server.task_dispatcher.queue, "a queue")
+    go_on.set()
+    for one in asking:
+        one.join(20)
+    server.close()
+    assert "queue" not in caplog.text
 
 
 # -- children
