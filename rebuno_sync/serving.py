@@ -155,18 +155,45 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
-    served_by = os.getpid()
-
     def handle(number: int, frame: FrameType | None) -> None:
         for each in _STOPPING:
             signal.signal(each, signal.SIG_DFL)
-        if os.getpid() != served_by:
-            signal.raise_signal(number)  # A forked child inherits this handler, and serves nothing.
         stop()
 
     before = {number: signal.signal(number, handle) for number in _STOPPING}
+    _handlers.append(handle)
     try:
         yield
     finally:
+        _handlers.remove(handle)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_handlers: list[Callable[[int, FrameType | None], None]] = []
+"""Those that are set now. A forked child serves nothing, and is ended by these signals."""
+_forking = threading.local()
+
+
+def _hold_signals() -> None:
+    """A child forgets what comes before it has begun: it is to come later."""
+    if _handlers:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+
+
+def _let_signals_through() -> None:
+    mask = _forking.__dict__.pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _end_by_signals() -> None:
+    for number in _STOPPING:
+        if signal.getsignal(number) in _handlers:
+            signal.signal(number, signal.SIG_DFL)
+    _let_signals_through()
+
+
+os.register_at_fork(
+    before=_hold_signals, after_in_parent=_let_signals_through, after_in_child=_end_by_signals
+)

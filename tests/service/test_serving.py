@@ -182,3 +182,10 @@ def test_c04_forked_children_of_a_served_handler_end_on_sigterm(tmp_path: Path) 
             assert output == [killed, [0, 1, 4, 9], [killed, killed]]
             child.signal(signal.SIGTERM)
             assert child.returncode() == 0, child.errors
+
+
+def test_c04_a_child_that_is_ended_as_soon_as_it_is_forked_ends(tmp_path: Path) -> None:
+    """The signal is not lost between the handler that it inherits and its own beginning."""
+    options = ("-W", "error", "-W", "ignore::DeprecationWarning")  # 3.12 warns of threads at a fork
+    script = ChildScript(PROGRAMS / "forks_that_are_ended.py", tmp_path, options=options)
+    assert script.run() == {str(-signal.SIGTERM): 200}
