@@ -104,8 +104,7 @@ class ExecutionContext(ModelCallSeams):
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
         self._lease.moves.made()
-        pending = self._signal
-        if pending is not None:
+        if (pending := self._signal) is not None:
             self._stop(pending.again())
         if self._lease.over:
             self._stop(LeaseSuperseded(self._lease.reason))
@@ -119,6 +118,11 @@ class ExecutionContext(ModelCallSeams):
         with self._lease.moves.resting():
             self._stopped.wait(seconds)
         self.check()
+
+    def doze(self, seconds: float) -> None:
+        """``wait``, for an effect that does nothing else: its host need not wait for its end."""
+        with self._lease.moves.dozing():
+            self.wait(seconds)
 
     def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback``, from another thread, when the lease of this attempt ends; what is
@@ -162,7 +166,7 @@ class ExecutionContext(ModelCallSeams):
         """
         outer = self._current_frame()
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self._bodies.one_more():
+        with self._bodies.one_more(), self._lease.moves.busy():
             decision = self._propose(proposal, outer)
             if decision.decision == DecisionKind.PROCEED:
                 return self._run(decision, proposal, run, codec, outer, bounds)

@@ -5,7 +5,9 @@ answer lost to a submit                               ``Interrupted``; it is nev
 ... when nothing was sent, or it has a request id     sent again while the lease holds
 answer lost to an outcome                             sent again while the lease holds
 a submit refused with an error                        the error, to the handler: nothing recorded
-an outcome refused with an error, three times         recorded as a failure instead ("not storable")
+an outcome refused as a value, three times            recorded as a failure instead ("not storable")
+... because the kernel is too busy (429 and such)     sent again while the lease holds
+... for another reason (401, 403 and such)            ``Interrupted``: the effect may be done again
 the lease is gone, or the execution has ended         ``LeaseSuperseded``, ``Terminated``
 ====================================================  ============================================
 """
@@ -27,6 +29,7 @@ from .errors import (
 from .failures import not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
+from .replies import refuses_the_value
 from .turns import take_turn
 from .types import DecisionKind, Proposal, StepDecision
 
@@ -126,6 +129,8 @@ class Recording:
             try:
                 return self._sent(step_id, send)
             except APIError as error:
+                if not refuses_the_value(error):
+                    raise _refused(step_id, error) from error
                 refusal = error
         failure = not_storable(instead_of, f"not storable by this kernel: {refusal}")
         try:
@@ -133,7 +138,7 @@ class Recording:
                 step_id, lambda: self._kernel.fail_step(self._lease.key, step_id, failure)
             )
         except APIError as error:
-            raise Interrupted(f"the kernel refused the outcome of {step_id}: {error}") from error
+            raise _refused(step_id, error) from error
         if decision.decision == DecisionKind.REPLAY:
             return decision
         return StepDecision(DecisionKind.REPLAY, step_id, error_json=failure)
@@ -169,3 +174,7 @@ class Recording:
         if error.code == "execution_terminal":
             raise Terminated(error.message) from error
         return
+
+
+def _refused(step_id: str, error: APIError) -> Interrupted:
+    return Interrupted(f"the kernel refused the outcome of {step_id}: {error}")
