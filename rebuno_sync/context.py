@@ -10,6 +10,7 @@ from typing import NoReturn, TypeVar
 
 from .bodies import Bodies
 from .codec import PLAIN, Codec, encode_plain_arguments
+from .drift import is_patch
 from .errors import (
     Blocked,
     Interrupted,
@@ -21,8 +22,9 @@ from .errors import (
     Terminated,
 )
 from .failures import encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, Results, forked, late, outside, refused, steps_around
+from .frames import LEAVES_THE_STEP, Frame, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
+from .nested import Results, decided, keep, until_over
 from .outcomes import Ran, live, replayed
 from .past import Past
 from .ports import AgentKernel
@@ -30,6 +32,7 @@ from .recording import Recording
 from .retrying import ONCE, Bounds
 from .timed import TimedOut, within
 from .tries import settled
+from .turns import in_turn
 from .types import (
     DecisionKind,
     Execution,
@@ -158,15 +161,16 @@ class ExecutionContext:
         or a signal.
         """
         outer = self._current_frame()
-        if outer is not None and outer.step_id:
+        if outer is not None and outer.step_id and not is_patch(proposal):
             proposal = proposal._replace(parent=outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
         with self._bodies.one_more():
             self.check()
             decision = self._submit(proposal, outer)
             if decision.decision == DecisionKind.PROCEED:
-                self.check()
-                return self._run(decision, proposal, run, codec, outer, bounds)
+                with until_over(outer, decision.step_id):
+                    self.check()
+                    return self._run(decision, proposal, run, codec, outer, bounds)
         return self._follow(decision, proposal.target, codec, outer)
 
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
@@ -179,9 +183,7 @@ class ExecutionContext:
             self.past.meet(decision, proposal, outer)
             return decision
 
-        if outer is None or outer.results is None:
-            return ask()
-        return outer.results.decided(proposal, ask)
+        return in_turn(lambda: decided(outer, proposal, ask, self), self.past.move)
 
     def _follow(
         self,
@@ -238,9 +240,9 @@ class ExecutionContext:
             decision = self._heard(lambda: self._recording.failure(step_id, failure))
         self.check()
         if decision.decision == DecisionKind.REPLAY:
+            keep(outer, step_id, decision.result_json, decision.error_json)
             return replayed(decision, target, codec)
-        if ran.failure is None and outer is not None and outer.results is not None:
-            outer.results.keep(proposal, step_id, ran.result)
+        keep(outer, step_id, ran.result, ran.failure)
         return live(ran, target, step_id, codec)
 
     def _call(

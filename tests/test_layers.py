@@ -35,7 +35,8 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "stalling", "heartbeat", "turns", "recording", "bodies", "frames"),
+        *("workers", "stalling", "heartbeat", "turns", "recording", "bodies"),
+        *("nested", "frames"),
         *("history", "drift", "past", "carrying", "timed", "tries", "context", "pool"),
         *("effects", "parallelism", "durable", "patching"),
         *("mcp", "logs"),
