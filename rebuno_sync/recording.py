@@ -30,7 +30,6 @@ from .failures import not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
 from .replies import refuses_the_value
-from .turns import take_turn
 from .types import DecisionKind, Proposal, StepDecision
 
 __all__ = ["Recording"]
@@ -46,17 +45,9 @@ class Recording:
         self._lease = lease
 
     def submit(self, proposal: Proposal) -> StepDecision:
-        """Ask for the decision on an effect, in its turn; again only where that cannot propose it
-        twice."""
+        """Ask for the decision on an effect; again only where that cannot propose it twice."""
         if self._kernel.wants_request_ids:
             proposal = proposal._replace(request_id=str(SYSTEM.new_id()))
-        turn = take_turn()
-        if turn is None:
-            return self._submit(proposal)
-        with turn:
-            return self._submit(proposal)
-
-    def _submit(self, proposal: Proposal) -> StepDecision:
         try:
             return self._lease.insist(
                 lambda: self._kernel.submit(self._lease.key, proposal), once_sent=False
@@ -66,6 +57,12 @@ class Recording:
             raise
         except (NetworkError, StorageError) as error:
             raise Interrupted(f"submitting {proposal.target!r}: {error}") from error
+
+    def outcome(self, step_id: str, result: str, failure: str | None) -> StepDecision:
+        """Record the failure if there is one, else the result."""
+        if failure is None:
+            return self.result(step_id, result)
+        return self.failure(step_id, failure)
 
     def result(self, step_id: str, result: str) -> StepDecision:
         """Record a result. ``replay`` carries what is recorded in its place."""
