@@ -4,10 +4,12 @@ from . import errors, types
 from .agent import Outcome
 from .client import Client
 from .context import execution
+from .durable import now, random, sleep, uuid4
 from .effects import step, tool, wrap_tool
 from .errors import (
     APIError,
     Blocked,
+    CodeChanged,
     ConflictError,
     ExecutionCancelled,
     ExecutionFailed,
@@ -31,6 +33,8 @@ from .errors import (
 )
 from .host import Agent
 from .local import run
+from .parallelism import parallel
+from .patching import patched
 from .pool import ThreadPoolExecutor, carry
 from .refusals import raise_for_refusal
 
@@ -39,6 +43,7 @@ __all__ = [
     "Agent",
     "Blocked",
     "Client",
+    "CodeChanged",
     "ConflictError",
     "ExecutionCancelled",
     "ExecutionFailed",
@@ -64,10 +69,16 @@ __all__ = [
     "errors",
     "execution",
     "failure_reason",
+    "now",
+    "parallel",
+    "patched",
     "raise_for_refusal",
+    "random",
     "run",
+    "sleep",
     "step",
     "tool",
     "types",
+    "uuid4",
     "wrap_tool",
 ]

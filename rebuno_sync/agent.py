@@ -14,6 +14,7 @@ from .context import ExecutionContext
 from .errors import (
     APIError,
     Blocked,
+    CodeChanged,
     Interrupted,
     LeaseSuperseded,
     NetworkError,
@@ -31,7 +32,7 @@ from .logs import learn_what_is_recorded
 from .ports import AgentKernel
 from .refusals import raise_for_refusal
 from .strict import mended
-from .types import Execution, ExecutionStatus
+from .types import ExecutionStatus
 
 __all__ = ["Outcome", "OutcomeStatus", "dispatch"]
 
@@ -82,12 +83,18 @@ def dispatch(
     renewer: Renewer = RENEWER,
     secured: Callable[[], object] = lambda: None,
     stall_timeout: float | None = None,
+    strict: bool = False,
+    resumed_by_hand: bool = False,
 ) -> Outcome:
     """Run ``handler`` for the execution that ``lease`` covers, in this thread.
 
     ``secured`` is called before the handler, once the kernel has accepted a heartbeat: whatever
     else runs this execution here is stale then. ``stall_timeout``: seconds for which the handler
     may neither enter nor leave an effect; after that its lease is renewed no more.
+
+    ``strict``: whether to stop before the first new step when recorded ones were not met again.
+    ``resumed_by_hand``: whether nobody but the caller begins the next attempt, so that such a stop
+    costs no strike.
 
     No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given
     back and with the step that it struck left as it is.
@@ -102,7 +109,8 @@ def dispatch(
             return Outcome(OutcomeStatus.LEASE_SUPERSEDED, execution_id)
         secured()
         lease.moves.expect(stall_timeout)
-        attempt = _Attempt(handler, kernel, lease, execution)
+        context = ExecutionContext(kernel, lease, execution, strict=strict)
+        attempt = _Attempt(handler, kernel, lease, context, resumed_by_hand=resumed_by_hand)
         try:
             return attempt.run()
         except BaseException:
@@ -120,13 +128,20 @@ def dispatch(
 
 class _Attempt:
     def __init__(
-        self, handler: Binding, kernel: AgentKernel, lease: Lease, execution: Execution
+        self,
+        handler: Binding,
+        kernel: AgentKernel,
+        lease: Lease,
+        context: ExecutionContext,
+        *,
+        resumed_by_hand: bool,
     ) -> None:
         self._handler = handler
         self._kernel = kernel
         self._lease = lease
-        self._id = execution.id
-        self._context = ExecutionContext(kernel, lease, execution)
+        self._id = context.id
+        self._context = context
+        self._resumed_by_hand = resumed_by_hand
 
     def run(self) -> Outcome:
         try:
@@ -177,6 +192,7 @@ class _Attempt:
             return self._fail(f"output_invalid: {error}", error)
         if signal := self._await_bodies():
             return self._unwind(signal)
+        self._context.past.at_end()
         try:
             self._lease.insist(lambda: self._kernel.complete(self._lease.key, output))
         except APIError as error:
@@ -247,13 +263,15 @@ class _Attempt:
         self._context.interrupt(str(signal))
         of_its_kind = (it for cls, it in _STATUS_OF_SIGNAL.items() if isinstance(signal, cls))
         status = next(of_its_kind, OutcomeStatus.INTERRUPTED)
+        changed = isinstance(signal, Interrupted) and signal.code_changed
         if status is OutcomeStatus.INTERRUPTED:
-            self._give_back(interrupted=True)
+            self._give_back(interrupted=not (changed and self._resumed_by_hand))
         elif status is OutcomeStatus.BLOCKED:
             # What began before the block still records its outcome; the next attempt is to meet it.
             self._context.drain(GRACE_SECONDS)
         _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
-        return Outcome(status, self._id, reason=str(signal))
+        error = CodeChanged(str(signal), self._id) if changed else None
+        return Outcome(status, self._id, reason=str(signal), error=error)
 
     def _give_back(self, *, interrupted: bool) -> None:
         """Release the lease once no body runs under it; else it runs out by itself."""

@@ -21,9 +21,10 @@ from .errors import (
     Terminated,
 )
 from .failures import encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, Results, forked, late, outside, refused
+from .frames import LEAVES_THE_STEP, Frame, Results, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
 from .outcomes import Ran, live, replayed
+from .past import Past
 from .ports import AgentKernel
 from .recording import Recording
 from .retrying import ONCE, Bounds
@@ -51,7 +52,9 @@ _live: set[ExecutionContext] = set()
 class ExecutionContext:
     """One attempt of an execution, as its handler sees it. Thread-safe."""
 
-    def __init__(self, kernel: AgentKernel, lease: Lease, execution: Execution) -> None:
+    def __init__(
+        self, kernel: AgentKernel, lease: Lease, execution: Execution, *, strict: bool = False
+    ) -> None:
         self.id = execution.id
         self.agent_id = execution.agent_id
         self.input = execution.input
@@ -67,9 +70,7 @@ class ExecutionContext:
         self._stopped = threading.Event()
         self._waits = False
         self._elsewhere = False
-        self._met: set[str] = set()
-        self._recorded: set[str] | None = None
-        self._started_new = False
+        self.past = Past(kernel, lease, strict=strict)
 
     # -- what a handler may ask
 
@@ -86,19 +87,17 @@ class ExecutionContext:
     @property
     def replaying(self) -> bool:
         """Whether recorded steps of this execution are still unmet and nothing new has begun."""
-        if self._started_new:
-            return False
-        if self._recorded is None:
-            known = {step.step_id for step in self._kernel.list_steps(self.id)}
-            with self._guard:
-                self._recorded = known
-        with self._guard:
-            return bool(self._recorded - self._met)
+        return self.past.replaying(self.around)
+
+    @property
+    def around(self) -> list[str]:
+        """The ids of the steps in whose bodies the calling thread is, innermost first."""
+        return steps_around(_frame.get(), self)
 
     @property
     def knows_recorded(self) -> bool:
         """Whether ``replaying`` can be told without asking the kernel."""
-        return self._started_new or self._recorded is not None
+        return self.past.known
 
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
@@ -165,15 +164,20 @@ class ExecutionContext:
         with self._bodies.one_more():
             self.check()
             decision = self._submit(proposal, outer)
-            self._note(decision)
             if decision.decision == DecisionKind.PROCEED:
                 self.check()
                 return self._run(decision, proposal, run, codec, outer, bounds)
         return self._follow(decision, proposal.target, codec, outer)
 
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
+        def propose() -> StepDecision:
+            self.past.expect(proposal, outer)
+            return self._recording.submit(proposal)
+
         def ask() -> StepDecision:
-            return self._heard(lambda: self._recording.submit(proposal))
+            decision = self._heard(propose)
+            self.past.meet(decision, proposal, outer)
+            return decision
 
         if outer is None or outer.results is None:
             return ask()
@@ -329,15 +333,6 @@ class ExecutionContext:
             raise late(self.id)
         return frame
 
-    def _note(self, decision: StepDecision) -> None:
-        if decision.decision == DecisionKind.PROCEED and not self._started_new:
-            with self._guard:
-                self._started_new = self._recorded is None or (
-                    decision.step_id not in self._recorded
-                )
-        if decision.step_id:
-            self._met.add(decision.step_id)
-
     def drain(self, seconds: float) -> bool:
         """Wait until no body runs, at most that long; whether none does."""
         return self._bodies.drain(seconds)
@@ -354,9 +349,11 @@ class ExecutionContext:
         frame = Frame(self, _frame.get())
         _frame.set(frame)
         _live.add(self)
+        self.past.move(1)
         try:
             return fn()
         finally:
+            self.past.move(-1)
             frame.ended = True
             _live.discard(self)
 
@@ -392,6 +389,7 @@ def ancestors() -> list[ExecutionContext]:
 def _mark_inherited() -> None:
     for context in list(_live):
         context._elsewhere = True
+        context.past.renew_locks()
     _live.clear()
 
 

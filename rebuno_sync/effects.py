@@ -22,6 +22,7 @@ from .codec import (
 from .context import current
 from .errors import PolicyError
 from .retrying import Bounds, RetryPolicy, bounds_of
+from .turns import mark_call
 from .types import Idempotency, Proposal, StepKind, check_idempotency
 
 __all__ = ["step", "tool", "wrap_tool"]
@@ -113,6 +114,9 @@ def _make_tool(
         except PolicyError as refusal:
             return cast(R, _denial(name, refusal))
 
+    mark_call(
+        call, lambda args, kwargs: (StepKind.TOOL_CALL, name, arguments.encode(args, dict(kwargs)))
+    )
     return call
 
 
@@ -262,6 +266,14 @@ def wrap_tool(
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = description
+    # ``transform_args`` is not called twice, so all calls of one that has it take turns.
+    mark_call(
+        call,
+        lambda _, kwargs: (
+            *(StepKind.TOOL_CALL, name),
+            None if transform_args else encode_plain_arguments(dict(kwargs)),
+        ),
+    )
     described: Any = call
     described.__signature__ = _signature_of(schema)
     described.__input_schema__ = schema

@@ -10,7 +10,16 @@ from typing import Generic, TypeVar
 from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
 from .types import DecisionKind, Proposal, StepDecision
 
-__all__ = ["LEAVES_THE_STEP", "Frame", "Results", "forked", "late", "outside", "refused"]
+__all__ = [
+    "LEAVES_THE_STEP",
+    "Frame",
+    "Results",
+    "forked",
+    "late",
+    "outside",
+    "refused",
+    "steps_around",
+]
 
 
 C = TypeVar("C")
@@ -65,6 +74,16 @@ class Frame(Generic[C]):
         self.signal = self.signal or signal
         if self.outer is not None and self.outer.context is self.context:
             self.outer.mark(signal)
+
+
+def steps_around(frame: Frame[C] | None, context: C) -> list[str]:
+    """The ids of the steps in whose bodies ``frame`` is, innermost first."""
+    found = []
+    while frame is not None and frame.context is context:
+        if frame.step_id:
+            found.append(frame.step_id)
+        frame = frame.outer
+    return found
 
 
 _Call = tuple[str, str, str]

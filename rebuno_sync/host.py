@@ -52,6 +52,8 @@ class Agent:
     attempt takes over. No limit by default; it must be longer than any one body.
     ``closes``: what its handlers use and nobody else, an ``MCPClient`` say; it is closed after they
     have ended.
+    ``strict``: whether an attempt stops, as ``interrupted``, before its first new step when
+    recorded ones were not met again.
 
     The form of its signatures is found out; ``REBUNO_SIGNATURE`` (``v1`` or ``body``) pins it.
     Nothing starts, and nothing is connected, before a delivery or ``run``. After a fork the child
@@ -73,6 +75,7 @@ class Agent:
         grace: float = 10.0,
         stall_timeout: float | None = None,
         closes: Iterable[SupportsClose] = (),
+        strict: bool = False,
     ) -> None:
         if not agent_id:
             raise ValueError("agent_id must not be empty")
@@ -100,6 +103,7 @@ class Agent:
         self._workers = workers
         self._grace = grace
         self._stall_timeout = stall_timeout
+        self._strict = strict
         self._closes = list(closes)
         self._binding: Binding | None = None
         self._closed = self._ended = False
@@ -179,7 +183,12 @@ class Agent:
     def _start(self, binding: Binding) -> Service:
         if self._kernel is not None:
             return LocalService(
-                binding, self._kernel, self.agent_id, self._workers, self._stall_timeout
+                binding,
+                self._kernel,
+                self.agent_id,
+                self._workers,
+                self._stall_timeout,
+                strict=self._strict,
             )
         metadata = {
             "description": self._description,
@@ -193,6 +202,7 @@ class Agent:
             self._workers,
             metadata,
             self._stall_timeout,
+            strict=self._strict,
         )
 
     def run(self, fn: Callable[..., Any], host: str = "0.0.0.0", port: int = 5000) -> None:

@@ -6,16 +6,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from .clock import SYSTEM
 from .errors import APIError, NetworkError, NotFoundError, api_error
 from .ports import Clock
+from .remote_clock import RemoteClock
 from .replies import error_of, understood
 from .signing import sign_body, sign_request
 from .transport import Reply, Transport
-from .types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
+from .types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
 
 __all__ = [
     "EXTENSIONS",
@@ -73,6 +75,7 @@ class KernelClient:
         self._secret = secret
         self._transport = Transport(base_url, timeout=timeout)
         self._clock = clock
+        self._kernel_clock = RemoteClock(clock)
         self._request_form = signature != "body"
         self._form_is_known = signature is not None
         self._extensions: frozenset[str] = frozenset()
@@ -110,8 +113,20 @@ class KernelClient:
         return understood("an execution", lambda: Execution.model_validate(answer))
 
     def list_steps(self, execution_id: str) -> list[Step]:
-        found = self._get(_path(execution_id) + "/steps") or []
+        return self._steps(_path(execution_id) + "/steps")
+
+    def _steps(self, path: str) -> list[Step]:
+        found = self._get(path) or []
         return understood("steps", lambda: [Step.model_validate(step) for step in found])
+
+    def recorded(self, execution_id: str) -> list[Recorded]:
+        # A kernel that does not know this parameter tells all, as if it were not there.
+        steps = self._steps(_path(execution_id) + "/steps?values=none")
+        found = [_recorded(step) for step in steps]
+        return sorted(found, key=lambda step: step.started_at or 0)
+
+    def wall(self) -> int:
+        return self._kernel_clock.wall()
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
         path = _path(lease.execution_id) + "/steps"
@@ -258,6 +273,7 @@ class KernelClient:
             reply = send()
         if reply.status < 300 and not self._form_is_known:
             self._request_form, self._form_is_known = request_form, True
+        self._kernel_clock.hear(reply.headers.get("Date"))
         return _read(reply, f"{method} {target}")
 
     def _headers(
@@ -316,6 +332,24 @@ def _is_not_found(error: APIError) -> bool:
 
 def _path(execution_id: str) -> str:
     return f"/v0/executions/{quote(execution_id, safe='')}"
+
+
+def _recorded(step: Step) -> Recorded:
+    return Recorded(
+        step.step_id,
+        step.kind,
+        step.target,
+        step.args_hash,
+        step.status.terminal,
+        step.idempotency,
+        None,
+        _microseconds(step.started_at),
+        _microseconds(step.completed_at),
+    )
+
+
+def _microseconds(at: datetime | None) -> int | None:
+    return None if at is None else round(at.timestamp() * 1_000_000)
 
 
 def submit_body(proposal: Proposal) -> str:

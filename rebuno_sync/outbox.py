@@ -67,6 +67,8 @@ class Outbox:
         self._lost: dict[str, Request] = {}
         self._sending = threading.Lock()
         self._broken: APIError | str | None = None
+        self.recorded = kernel.recorded
+        self.wall = kernel.wall
 
     @property
     def wants_request_ids(self) -> bool:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
+from .types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
 
 __all__ = ["AgentKernel", "Clock", "Deliver", "HostingKernel"]
 
@@ -41,6 +41,12 @@ class AgentKernel(Protocol):
 
     def list_steps(self, execution_id: str) -> list[Step]:
         """Every recorded step of the execution."""
+
+    def recorded(self, execution_id: str) -> list[Recorded]:
+        """What an attempt needs to know of every recorded step."""
+
+    def wall(self) -> int:
+        """The time on the kernel's clock, as far as it is known: microseconds since 1970."""
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
         """Record an effect before it runs (protocol.md 7). Repeated by the caller only after a

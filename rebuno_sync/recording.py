@@ -27,6 +27,7 @@ from .errors import (
 from .failures import not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
+from .turns import take_turn
 from .types import DecisionKind, Proposal, StepDecision
 
 __all__ = ["Recording"]
@@ -42,9 +43,17 @@ class Recording:
         self._lease = lease
 
     def submit(self, proposal: Proposal) -> StepDecision:
-        """Ask for the decision on an effect; again only where that cannot propose it twice."""
+        """Ask for the decision on an effect, in its turn; again only where that cannot propose it
+        twice."""
         if self._kernel.wants_request_ids:
             proposal = proposal._replace(request_id=str(SYSTEM.new_id()))
+        turn = take_turn()
+        if turn is None:
+            return self._submit(proposal)
+        with turn:
+            return self._submit(proposal)
+
+    def _submit(self, proposal: Proposal) -> StepDecision:
         try:
             return self._lease.insist(
                 lambda: self._kernel.submit(self._lease.key, proposal), once_sent=False

@@ -61,8 +61,11 @@ class RemoteService:
         workers: int,
         metadata: dict[str, Any],
         stall_timeout: float | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self._binding = binding
+        self._strict = strict
         self._stall_timeout = stall_timeout
         self._client = client
         self._sender = Sender()
@@ -95,7 +98,13 @@ class RemoteService:
             secured()
         outbox = self._outboxes[lease.key] = Outbox(self._client, lease, self._sender)
         try:
-            outcome = dispatch(self._binding, outbox, lease, stall_timeout=self._stall_timeout)
+            outcome = dispatch(
+                self._binding,
+                outbox,
+                lease,
+                stall_timeout=self._stall_timeout,
+                strict=self._strict,
+            )
         finally:
             self._outboxes.pop(lease.key, None)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
@@ -128,8 +137,11 @@ class LocalService:
         agent_id: str,
         workers: int,
         stall_timeout: float | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self._binding = binding
+        self._strict = strict
         self._stall_timeout = stall_timeout
         self._kernel = kernel
         self._agent_id = agent_id
@@ -162,7 +174,12 @@ class LocalService:
     def _run(self, lease: Lease, secured: Callable[[], None]) -> Outcome:
         kernel = self._kernel.agent
         return dispatch(
-            self._binding, kernel, lease, secured=secured, stall_timeout=self._stall_timeout
+            self._binding,
+            kernel,
+            lease,
+            secured=secured,
+            stall_timeout=self._stall_timeout,
+            strict=self._strict,
         )
 
     def lingering(self) -> list[Delivery]:

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from .carrying import in_copies
 from .errors import StepTimeout
 from .failures import timed_out
-from .pool import carry
 from .workers import beside, stack_of
 
 __all__ = ["TimedOut", "within"]
@@ -37,7 +37,7 @@ def within(
     ``counted``: entered, for the rest of the body, when the caller is interrupted instead.
     ``step_id``: whose body it is, for the log.
     """
-    body = _Body(carry(run), counted)
+    body = _Body(in_copies(run), counted)
     try:
         beside("rebuno-timed-body", body)
         over = body.wait(seconds)

@@ -30,6 +30,7 @@ __all__ = [
     "PolicyReport",
     "PolicyResult",
     "Proposal",
+    "Recorded",
     "Renewal",
     "Step",
     "StepDecision",
@@ -192,6 +193,24 @@ class StepDecision:
     @property
     def error(self) -> Any:
         return None if self.error_json is None else json.loads(self.error_json)
+
+
+class Recorded(NamedTuple):
+    """What an attempt needs to know of a step that was recorded before it."""
+
+    step_id: str
+    kind: str
+    target: str
+    args_hash: str
+    settled: bool
+    """Whether its status is terminal."""
+    idempotency: str
+    parent: str | None
+    """The step in whose body it was called, empty when none; ``None`` where the kernel cannot
+    tell."""
+    started_at: int | None
+    completed_at: int | None
+    """Microseconds since 1970, on the kernel's clock."""
 
 
 class _Wire(BaseModel):

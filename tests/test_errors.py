@@ -12,10 +12,12 @@ import pytest
 from rebuno_sync import errors
 from rebuno_sync.errors import (
     APIError,
+    CodeChanged,
     ConflictError,
     ExecutionCancelled,
     ExecutionFailed,
     ForbiddenError,
+    Interrupted,
     NetworkError,
     NoActiveExecution,
     NotFoundError,
@@ -48,6 +50,8 @@ ARGUMENTS: dict[type[BaseException], dict[str, object]] = {
         "traceback": "Traceback ...",
         "reason": "indeterminate",
     },
+    CodeChanged: {"message": "it has changed", "execution_id": "e-1"},
+    Interrupted: {"message": "stopped", "code_changed": True},
     StepTimeout: {
         "message": "timed out after 2 s",
         "tool_id": "fetch",

@@ -35,12 +35,13 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "stalling", "heartbeat", "recording", "bodies", "frames", "pool"),
-        *("timed", "tries", "context", "effects"),
+        *("workers", "stalling", "heartbeat", "turns", "recording", "bodies", "frames"),
+        *("history", "drift", "past", "carrying", "timed", "tries", "context", "pool"),
+        *("effects", "parallelism", "durable", "patching"),
         *("mcp", "logs"),
     ],
     "edges": [
-        *("transport", "delivery", "kernel_client", "governance", "client"),
+        *("transport", "delivery", "remote_clock", "kernel_client", "governance", "client"),
         *("sender", "held", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
@@ -59,7 +60,7 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"workers", "heartbeat", "serving", "pool"}
+STARTS_THREADS = {"workers", "heartbeat", "serving", "pool", "parallelism"}
 STARTS_THREADS |= {
     "kernel.store.commits",
     "kernel.store.watch",
@@ -70,9 +71,10 @@ STARTS_THREADS |= {
 SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "mcp", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
-COPIES_CONTEXT = "pool"
+COPIES_CONTEXT = {"carrying", "pool"}
 KEEPS_SIGNALS = {
     "agent": "turns a signal into an Outcome",
+    "pool": "hands it to a future, which raises it again",
     "timed": "raises in one thread what a body raised in another",
 }
 """Each with its reason."""
@@ -221,7 +223,7 @@ def touches_the_context_variable(module: Module) -> Iterator[str]:
         return
     for node, name in module.uses():
         if name.startswith("contextvars."):
-            copies = name == "contextvars.copy_context" and module.name == COPIES_CONTEXT
+            copies = name == "contextvars.copy_context" and module.name in COPIES_CONTEXT
             if not copies:
                 yield module.at(node, f"{name}: only {CONTEXT_VARIABLE}.py has a context variable")
         elif last(name) in context_variables():

@@ -15,6 +15,7 @@ from ..types import (
     Idempotency,
     LeaseKey,
     Proposal,
+    Recorded,
     Renewal,
     Step,
     StepDecision,
@@ -24,6 +25,7 @@ from .attempts import Attempt
 from .moment import Moment
 from .reading import read_on_time
 from .store import Connection, Store, tables
+from .store.earlier import recorded_steps
 from .store.rows import Standing, StepRow
 from .views import execution_view, step_view
 
@@ -55,6 +57,12 @@ class AgentPort:
             return [step_view(execution_id, row) for row in rows]
 
         return self._read(work)
+
+    def recorded(self, execution_id: str) -> list[Recorded]:
+        return self._store().read(lambda db: recorded_steps(db, execution_id))
+
+    def wall(self) -> int:
+        return self._clock.wall()
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return read_on_time(self._store(), self._clock, work)

@@ -80,7 +80,7 @@ class Kernel(Governance):
         self.core = Core(
             self._store,
             clock,
-            lease_timeout=lease_timeout,
+            lease_timeout=float(lease_timeout),
             max_attempts=max_attempts,
             deadline=deadline,
         )

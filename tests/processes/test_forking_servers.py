@@ -9,8 +9,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ import celery
 import pytest
 import requests
 from support.kernel_process import Command
+from support.redis_server import redis_server
 
 from .conftest import PROGRAMS, Environment
 
 pytestmark = pytest.mark.slow
 
 REQUESTS = 100
+
+Broker = Callable[[Path], AbstractContextManager[dict[str, Any]]]
 
 
 def check(results: list[dict[str, int]], parent: int, most: int) -> None:
@@ -79,7 +83,8 @@ def test_c4_a_multiprocessing_pool_runs_executions(
     check(json.loads(out), process.pid, 4)
 
 
-def over_files(folder: Path) -> dict[str, Any]:
+@contextmanager
+def over_files(folder: Path) -> Iterator[dict[str, Any]]:
     """A broker that needs no server."""
     for name in ("messages", "control", "results"):
         (folder / name).mkdir()
@@ -89,18 +94,17 @@ def over_files(folder: Path) -> dict[str, Any]:
         "data_folder_out": messages,
         "control_folder": str(folder / "control"),
     }
-    return {
+    yield {
         "broker": "filesystem://",
         "backend": f"file://{folder / 'results'}",
         "transport": transport,
     }
 
 
-def over_redis(folder: Path) -> dict[str, Any]:
-    url = os.environ.get("REBUNO_TEST_REDIS_URL")
-    if not url:
-        pytest.skip("REBUNO_TEST_REDIS_URL names no Redis server")
-    return {"broker": url, "backend": url, "transport": {}}
+@contextmanager
+def over_redis(folder: Path) -> Iterator[dict[str, Any]]:
+    with redis_server(folder) as url:
+        yield {"broker": url, "backend": url, "transport": {}}
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
@@ -108,15 +112,16 @@ def over_redis(folder: Path) -> dict[str, Any]:
     "broker", [over_files, pytest.param(over_redis, marks=pytest.mark.services)]
 )
 def test_c3_c4_a_celery_worker_runs_executions(
-    tmp_path: Path, environment: Environment, pool: str, broker: Callable[[Path], dict[str, Any]]
+    tmp_path: Path, environment: Environment, pool: str, broker: Broker
 ) -> None:
     """In four forked processes, and in four threads; the worker has used everything before."""
-    given = broker(tmp_path)
-    app = celery.Celery("of_the_test", broker=given["broker"], backend=given["backend"])
-    app.conf.update(broker_transport_options=given["transport"], task_serializer="json")
     command = [sys.executable, "-m", "celery", "-A", "celery_app", "worker", "-l", "info"]
     command += ["-P", pool, "-c", "4", "--without-gossip", "--without-mingle"]
-    with Command(command, tmp_path, "celery", **environment(**given)) as worker:
+    with (
+        broker(tmp_path) as given,
+        closing(application(given)) as app,
+        Command(command, tmp_path, "celery", **environment(**given)) as worker,
+    ):
         worker.says(r"celery@\S+ ready", 60)
         sent = [app.send_task("run", [number]) for number in range(REQUESTS)]
         results = [one.get(timeout=60, interval=0.05) for one in sent]
@@ -124,4 +129,10 @@ def test_c3_c4_a_celery_worker_runs_executions(
         check(results, parent, 4)
         worker.stop()
         assert "locked" not in worker.said
-    app.close()
+
+
+def application(given: dict[str, Any]) -> celery.Celery:
+    """As the sender has it."""
+    app = celery.Celery("of_the_test", broker=given["broker"], backend=given["backend"])
+    app.conf.update(broker_transport_options=given["transport"], task_serializer="json")
+    return app

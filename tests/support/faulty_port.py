@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rebuno_sync.errors import NetworkError
 from rebuno_sync.ports import AgentKernel
-from rebuno_sync.types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
+from rebuno_sync.types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
 
 __all__ = ["FaultyPort"]
 
@@ -102,6 +102,12 @@ class FaultyPort:
 
     def list_steps(self, execution_id: str) -> list[Step]:
         return self._through("list_steps", lambda: self._kernel.list_steps(execution_id))
+
+    def recorded(self, execution_id: str) -> list[Recorded]:
+        return self._kernel.recorded(execution_id)
+
+    def wall(self) -> int:
+        return self._kernel.wall()
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
         return self._through("submit", lambda: self._kernel.submit(lease, proposal))

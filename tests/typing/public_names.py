@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import functools
 import logging
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, assert_type
@@ -61,6 +64,13 @@ def handler(prompt: str) -> dict[str, int]:
     assert_type(Shop().price(prompt), int)
     assert_type(rebuno.step("count", count, {"words": ["a"]}), int)
     assert_type(rebuno.step("lambda", lambda: "text"), str)
+    assert_type(rebuno.now(), datetime.datetime)
+    assert_type(rebuno.uuid4(name="ticket"), uuid.UUID)
+    assert_type(rebuno.random(), float)
+    rebuno.sleep(1.5, name="pause")
+    assert_type(rebuno.patched("a change"), bool)
+    calls = [(search, prompt, 3), functools.partial(search, prompt, limit=3), lambda: 1]
+    assert_type(rebuno.parallel(calls, max_workers=2), list[Any])
 
     context = rebuno.execution()
     assert_type(context.id, str)

@@ -50,7 +50,9 @@ _METADATA = frozenset({"description", "input_schema", "output_schema"})
 def list_steps(call: Call) -> Response:
     execution_id = call.execution_id
     rows = call.core.records.steps(execution_id, call.request.query("status"), call.principal)
-    return json_response(list_json(step_json(execution_id, row) for row in rows))
+    # Not of the protocol: a resumed attempt asks what there is, which may hold megabytes.
+    values = call.request.query("values") != "none"
+    return json_response(list_json(step_json(execution_id, row, values=values) for row in rows))
 
 
 def get_step(call: Call) -> Response:

@@ -88,7 +88,8 @@ def page_json(rows: Iterable[ExecutionRow], next_cursor: str | None) -> str:
     )
 
 
-def step_json(execution_id: str, row: StepRow) -> str:
+def step_json(execution_id: str, row: StepRow, *, values: bool = True) -> str:
+    """``values``: whether to tell its arguments, its result and its error."""
     return _object(
         (
             ("step_id", _text(row.step_id)),
@@ -99,9 +100,9 @@ def step_json(execution_id: str, row: StepRow) -> str:
             ("occurrence", str(row.occurrence)),
             ("status", _text(row.status)),
             ("idempotency", _text(row.idempotency)),
-            ("args", row.args),
-            ("result", row.result),
-            ("error", row.error),
+            ("args", row.args if values else None),
+            ("result", row.result if values else None),
+            ("error", row.error if values else None),
             ("started_at", _time(row.started_at)),
             ("completed_at", _time(row.completed_at)),
         )
