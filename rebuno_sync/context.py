@@ -65,7 +65,8 @@ class ExecutionContext:
         self._execution = execution
         self._guard = threading.Lock()
         self.bodies = Bodies()
-        self._signal: Signal | None = None
+        self.pending: Signal | None = None
+        """The signal that ended this attempt, whatever the handler did with it."""
         self._stopped = threading.Event()
         self._waits = False
         self._elsewhere = False
@@ -81,7 +82,7 @@ class ExecutionContext:
     @property
     def cancelled(self) -> bool:
         """Whether this attempt is over: cancelled, superseded, or stopped by a signal."""
-        return self._signal is not None or self._lease.over
+        return self.pending is not None or self._lease.over
 
     @property
     def replaying(self) -> bool:
@@ -101,9 +102,8 @@ class ExecutionContext:
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
         self._lease.moves.made()
-        pending = self._signal
-        if pending is not None:
-            self._stop(pending.again())
+        if self.pending is not None:
+            self._stop(self.pending.again())
         if self._lease.over:
             self._stop(LeaseSuperseded(self._lease.reason))
 
@@ -289,7 +289,7 @@ class ExecutionContext:
     def _remember(self, signal: Signal) -> None:
         """This attempt is over, whatever the code around does with the signal."""
         with self._guard:
-            self._signal = self._signal or signal
+            self.pending = self.pending or signal
         self._tell_over()
         frame = _frame.get()
         if frame is not None and frame.context is self:
@@ -303,15 +303,10 @@ class ExecutionContext:
         if frame.signal is not None:
             self._stop(frame.signal.again())
 
-    @property
-    def pending(self) -> Signal | None:
-        """The signal that ended this attempt, whatever the handler did with it."""
-        return self._signal
-
     def interrupt(self, reason: str) -> None:
         """No further effect may start: the host gives this attempt up."""
         with self._guard:
-            self._signal = self._signal or Interrupted(reason)
+            self.pending = self.pending or Interrupted(reason)
         self._tell_over()
 
     def _tell_over(self) -> None:
