@@ -44,6 +44,8 @@ class FaultyPort:
         self._guard = threading.Lock()
         self._faults: dict[str, list[_Fault]] = {}
         self.calls: list[str] = []
+        self.parks = kernel.parks
+        """Whether it can wake whoever sleeps: without, sleeps are waited for under the lease."""
 
     def count(self, method: str) -> int:
         """How often a method was called."""
@@ -106,10 +108,6 @@ class FaultyPort:
     @property
     def keeps_tries(self) -> bool:
         return self._kernel.keeps_tries
-
-    @property
-    def parks(self) -> bool:
-        return self._kernel.parks
 
     def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
         return self._through("suspend", lambda: self._kernel.suspend(lease, wake))

@@ -112,9 +112,11 @@ def release(call: Call) -> Response:
 
 
 def suspend(call: Call) -> Response:
-    fields = call.fields(_SUSPEND)
-    step_id = fields.text("step_id")
-    wake = Wake(step_id, fields.number("seconds")) if step_id else None
+    wake: Wake | None = None
+    if call.request.body.strip():
+        fields = call.fields(_SUSPEND)
+        if step_id := fields.text("step_id"):
+            wake = Wake(step_id, fields.number("seconds"))
     return _one(call, call.execution_id, Suspend(wake))
 
 
@@ -152,12 +154,7 @@ def _fail_step(fields: Fields, step_id: str) -> Settle:
 
 
 def _complete(fields: Fields) -> End:
-    state = fields.raw("state")
-    return End(
-        ExecutionStatus.COMPLETED,
-        output=fields.raw("output"),
-        state=None if state == "null" else state,
-    )
+    return End(ExecutionStatus.COMPLETED, output=fields.raw("output"), state=fields.raw("state"))
 
 
 def _fail(fields: Fields) -> End:
