@@ -10,7 +10,7 @@ import pytest
 from rebuno_sync.types import Execution
 
 from .deployments import AGENT, Deployment
-from .moves import attempt, code_of, create, kinds, log, start
+from .moves import attempt, call, code_of, create, kinds, log, perform, rules, start
 from .scenarios import scenario
 
 
@@ -101,6 +101,36 @@ def test_a_key_finds_the_execution_that_waits(on: Deployment, name: str) -> None
     waiting = in_session(on, name, idempotency_key=key)
     assert in_session(on, name, idempotency_key=key).id == waiting.id
     assert waiting.status == "pending"
+
+
+@scenario("sessions")
+def test_a_limit_counts_for_the_session(on: Deployment, name: str) -> None:
+    """The calls of all its executions; another session, or none, has a bucket of its own."""
+    rules(on, "t", "{decision: allow, rate_limit: {max_calls: 1, window: 1h, per_what: session}}")
+    first, second = in_session(on, name), in_session(on, name)
+    lease = attempt(on, first.id)
+    assert on.agent.submit(lease, call("t")).decision == "proceed"
+    on.agent.complete(lease, "null")
+    assert on.agent.submit(attempt(on, second.id), call("t")).decision == "rate_limited"
+    for _ in range(2):
+        assert on.agent.submit(start(on), call("t")).decision == "proceed"
+
+
+@scenario("sessions")
+def test_a_budget_counts_for_the_session(on: Deployment, name: str) -> None:
+    """What the turns before have used up."""
+    rules(on, "model", "{decision: allow, budget: {max_tokens: 10, scope: session}}")
+    first, second = in_session(on, name), in_session(on, name)
+    lease = attempt(on, first.id)
+    used = {"usage": {"input_tokens": 6, "output_tokens": 6}}
+    perform(on, lease, call("model", kind="llm_call"), used)
+    on.agent.complete(lease, "null")
+    decision = on.agent.submit(attempt(on, second.id), call("model", kind="llm_call"))
+    assert (decision.decision, decision.reason) == ("denied", "execution_token_budget_exceeded")
+    alone = start(on)
+    perform(on, alone, call("model", kind="llm_call"), used)
+    decision = on.agent.submit(alone, call("model", {"n": 2}, kind="llm_call"))
+    assert decision.decision == "denied"
 
 
 @scenario("previous")
