@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -18,13 +19,15 @@ from urllib3.exceptions import NewConnectionError
 from .clock import SYSTEM
 from .codec import PLAIN
 from .endings import PAGE, ended, still_open
-from .errors import NetworkError
+from .errors import NetworkError, UnauthorizedError
 from .governance import Governance
 from .ports import Clock
 from .replies import error_of, understood
 from .types import Agent, Event, Execution, ExecutionPage, Step
 
 __all__ = ["Client"]
+
+_log = logging.getLogger(__name__)
 
 _TRIES = 6
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -79,7 +82,8 @@ class Client(Governance):
         spawned_by: Mapping[str, str] | None = None,
         on_behalf_of: str | None = None,
     ) -> Execution:
-        """Create an execution, or find the one that has the idempotency key already.
+        """Create an execution, or find the one that has the idempotency key already, whatever its
+        input: compare that where a key might be used for two things.
 
         ``input``: any JSON value. The other arguments are those of ``Kernel.create``, sent when
         given; what a kernel does not know it refuses (``ValidationError``). Raises ``TypeError``
@@ -117,7 +121,8 @@ class Client(Governance):
         cursor: str = "",
         session: str = "",
     ) -> ExecutionPage:
-        """A page of executions, newest first (protocol.md 2.1.2)."""
+        """A page of executions, newest first (protocol.md 2.1.2). ``status``: an
+        ``ExecutionStatus``; another word finds none. ``limit``: at most 200; 0 is 50."""
         query = {"agent_id": agent_id, "status": status, "limit": limit, "cursor": cursor}
         query |= {"session": session} if session else {}
         answer = self._ask("GET", "/v0/executions", query=query)
@@ -164,13 +169,15 @@ class Client(Governance):
         """Wait until the execution has completed and return it.
 
         ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on; it
-        says so where no agent could be given the execution. Raises ``ExecutionFailed`` or
+        says so where no agent could be given the execution. A kernel that has answered once may be
+        away for a while: a restart of it does not end the wait. Raises ``ExecutionFailed`` or
         ``ExecutionCancelled`` when it ended in that way.
         """
         started = self._clock.monotonic()
+        execution = self.get(execution_id)
         pause = _POLL_FIRST
+        away = False
         while True:
-            execution = self.get(execution_id)
             if execution.status.terminal:
                 return ended(execution)
             waited = self._clock.monotonic() - started
@@ -180,6 +187,13 @@ class Client(Governance):
                 )
             self._pause(pause if timeout is None else min(pause, timeout - waited))
             pause = min(pause * 1.5, _POLL_LONGEST)
+            try:
+                execution = self.get(execution_id)
+                away = False
+            except NetworkError as error:
+                if not away:
+                    _log.warning("still waiting for execution %s: %s", execution_id, error)
+                away = True
 
     def run(
         self,
@@ -287,7 +301,14 @@ class Client(Governance):
                 ) from error
             raise NetworkError(f"no answer of {self.base_url} to {what}: {error}") from error
         if reply.status_code >= 300:
-            raise error_of(reply.status_code, reply.content, what)
+            refused = error_of(reply.status_code, reply.content, what)
+            if isinstance(refused, UnauthorizedError):
+                given = "this API key" if self._api_key else "a request without an API key"
+                refused.add_note(
+                    f"{self.base_url} does not accept {given}: Client(api_key=...), or"
+                    " REBUNO_API_KEY, has to be the kernel's token or a key of it"
+                )
+            raise refused
         if not reply.content.strip():
             return None
         return understood("JSON", lambda: json.loads(reply.content))

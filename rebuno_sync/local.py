@@ -127,10 +127,10 @@ class _Host:
                 claim, begun, failure = None, True, outcome.error
                 if outcome.status is OutcomeStatus.COMPLETED:
                     return outcome.output
-                if outcome.status is OutcomeStatus.BLOCKED and (asked := self._asked(execution)):
-                    _log.warning("execution %s waits for approval %s", execution.id, asked)
                 if isinstance(failure, CodeChanged):
                     raise failure
+                if outcome.status is OutcomeStatus.BLOCKED and (asked := self._asked(execution)):
+                    _log.warning("execution %s waits for approval %s", execution.id, asked)
                 continue
             waited = SYSTEM.monotonic() - started
             if timeout is not None and waited >= timeout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,9 @@ __all__ = ["Server", "Stop", "stopped_by_signals"]
 _log = logging.getLogger(__name__)
 
 _LARGEST_PORT = 65535
+_MOST_CONNECTIONS = 10_000
+_OTHER_DESCRIPTORS = 100
+"""What a process has open besides: its files, and what it asks of others."""
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _MISSING = (
     "serving needs waitress, which comes with an extra: pip install 'rebuno-sync[serve]'."
@@ -57,6 +61,8 @@ class Server:
                 host=host,
                 port=port,
                 threads=threads,
+                # A server that is at its limit accepts nobody until an idle one is dropped.
+                connection_limit=_most_connections(),
                 ident=None,
                 clear_untrusted_proxy_headers=True,
             )
@@ -94,6 +100,14 @@ class Server:
                     waiter.pull_trigger()
                 break
         self._thread.join()
+
+
+def _most_connections() -> int:
+    """As many as the system lets this process have: each agent keeps some dozens, idle."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    return max(min(_MOST_CONNECTIONS, most - _OTHER_DESCRIPTORS), _OTHER_DESCRIPTORS)
 
 
 def _cannot_listen(host: str, port: int, error: Exception) -> OSError:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .clock import SYSTEM
 from .heartbeat import Lease, Renewer
-from .kernel_client import extensions_in
+from .messages import extensions_in
 from .ports import AgentKernel
 from .signing import verify_body
 from .types import LeaseKey
@@ -121,11 +121,13 @@ class Webhook:
         self._here: dict[str, list[Delivery]] = {}
         self._begun: OrderedDict[str, int] = OrderedDict()
         self._closing = False
+        self._told = False
 
     def handle(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
         """Verify, read and accept a delivery; answers at once. Names of ``headers`` in any case."""
         headers = {name.lower(): value for name, value in headers.items()}
         if not verify_body(self._secrets, headers.get("rebuno-signature"), body):
+            self._tell_of_bad_signature()
             return WebhookAnswer(401)
         try:
             notice = _read(body)
@@ -139,6 +141,15 @@ class Webhook:
             key = key._replace(runner=str(SYSTEM.new_id()))
         return self.accept(Lease(key, notice.lease_seconds), named)
 
+    def _tell_of_bad_signature(self) -> None:
+        """Once: whoever sends them could fill the log."""
+        if not self._told:
+            self._told = True
+            _log.warning(
+                "a webhook was refused: it is not signed with this agent's secret. Is it the one"
+                " that the agent is registered with at its kernel? Further ones are not told of"
+            )
+
     def accept(self, lease: Lease, extensions: str = "") -> WebhookAnswer:
         """Queue an attempt, unless it is here already. ``extensions``: those of the kernel."""
         key, delivery = lease.key, Delivery(lease, extensions)
@@ -148,12 +159,16 @@ class Webhook:
             if self._knows(key):
                 return _ACCEPTED
             self._here.setdefault(key.execution_id, []).append(delivery)
-        # Renewed while it waits for a thread: a long queue costs nobody an attempt.
-        self._renewer.keep(lease, self._kernel)
-        if not self._workers.offer(delivery):
-            self._forget(delivery)
-            return WebhookAnswer(503, "the queue is full")
-        return _ACCEPTED
+        try:
+            # Renewed while it waits for a thread: a long queue costs nobody an attempt.
+            self._renewer.keep(lease, self._kernel)
+            if self._workers.offer(delivery):
+                return _ACCEPTED
+            reason = "the queue is full"
+        except RuntimeError as error:
+            reason = f"no thread can be had: {error}"
+        self._forget(delivery)
+        return WebhookAnswer(503, reason)
 
     def _knows(self, key: LeaseKey) -> bool:
         """Whether that attempt, or a later one of its dispatch, is here or was."""

@@ -85,6 +85,7 @@ class Binding:
             raise InputInvalid(f"input validation failed: {error}") from error
         if self.shape == "raw":
             return self._call({self._taking[0].name: value})
+        given_object = value is None or isinstance(value, dict)
         if not isinstance(value, dict):
             value, input_json = {}, "{}"
         if self.shape == "model":
@@ -97,7 +98,8 @@ class Binding:
             item.name for item in self._taking if item.default is _EMPTY and item.name not in value
         ]
         if missing:
-            raise InputInvalid(f"missing required input fields: {', '.join(missing)}")
+            told = "" if given_object else " (the input is no object with the parameters by name)"
+            raise InputInvalid(f"missing required input fields: {', '.join(missing)}{told}")
         return self._call(self._members(value))
 
     def schema(self) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..types import Agent, Approval, Event, Execution, PolicyReport, PolicyResult, Step
+from ..types import Agent, Approval, Event, Execution, PolicyReport, PolicyResult, Step, Usage
 from .policy import Report, Trial
 from .store.rows import AgentRow, ApprovalRow, ExecutionRow, StepRow
 
@@ -124,6 +124,7 @@ def step_view(execution_id: str, row: StepRow) -> Step:
         args=_json(row.args),
         result=_json(row.result),
         error=_json(row.error),
+        usage=None if row.usage is None else Usage.model_validate_json(row.usage),
         started_at=_optional_time(row.started_at),
         completed_at=_optional_time(row.completed_at),
     )

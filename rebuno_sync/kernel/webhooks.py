@@ -20,6 +20,7 @@ EXTENSIONS = (
 
 DELIVERY_SECONDS = 30.0
 
+_UNAUTHORIZED = 401
 _UNAVAILABLE = 503
 
 
@@ -55,7 +56,13 @@ def deliver_webhook(
         return Refused(f"{where} has an address that is none: {error}")
     if 200 <= status < 300:
         return None
-    return Refused(f"{where} answered {status}", away=status == _UNAVAILABLE)
+    reason = f"{where} answered {status}"
+    if status == _UNAUTHORIZED:
+        reason += (
+            ": is its secret (Agent(secret=...), REBUNO_AGENT_SECRET) the one it is registered"
+        )
+        reason += " with?"
+    return Refused(reason, away=status == _UNAVAILABLE)
 
 
 def _body(lease: LeaseKey, lease_seconds: float, event: str) -> bytes:

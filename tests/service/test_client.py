@@ -302,6 +302,30 @@ def test_wait_ends_with_its_time(wire: responses.RequestsMock, client: rebuno.Cl
         client.wait("0f7e", timeout=0.1)
 
 
+def test_wait_outlasts_a_kernel_that_is_away(
+    wire: responses.RequestsMock, client: rebuno.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It had answered once; the log says once that it is away."""
+    path = URL + "/v0/executions/0f7e"
+    wire.get(path, json=EXECUTION)
+    for _ in range(13):
+        wire.get(path, body=refused())
+    wire.get(path, json={**EXECUTION, "status": "completed", "output": 1})
+    assert client.wait("0f7e", timeout=60).output == 1
+    assert [record.message[:30] for record in caplog.records] == ["still waiting for execution 0f"]
+
+
+def test_a_refused_api_key_is_told_of_with_the_next_step(service: Service) -> None:
+    client = rebuno.Client(service.url, "wrong")
+    with client, pytest.raises(UnauthorizedError) as caught:
+        client.list()
+    [note] = caught.value.__notes__
+    assert note == (
+        f"{service.url} does not accept this API key: Client(api_key=...), or REBUNO_API_KEY, has"
+        " to be the kernel's token or a key of it"
+    )
+
+
 def test_run_creates_and_waits(wire: responses.RequestsMock, client: rebuno.Client) -> None:
     wire.post(URL + "/v0/executions", status=201, json=EXECUTION)
     wire.get(

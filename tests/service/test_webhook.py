@@ -209,6 +209,16 @@ def test_whatever_was_tampered_with_is_401(receiver: Receiver, key: LeaseKey, pa
     assert receiver.extensions == []
 
 
+def test_the_log_tells_once_of_a_secret_that_is_another(
+    receiver: Receiver, key: LeaseKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = body_of(key)
+    for _ in range(3):
+        receiver.webhook.handle({"rebuno-signature": sign_body("another", body)}, body)
+    [record] = caplog.records
+    assert "not signed with this agent's secret" in record.message
+
+
 @pytest.mark.parametrize("at", range(0, 160, 7))
 def test_every_changed_bit_of_a_body_is_401(receiver: Receiver, key: LeaseKey, at: int) -> None:
     body = body_of(key)
