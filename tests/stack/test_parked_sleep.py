@@ -192,6 +192,15 @@ def test_closing_does_not_wait_for_a_parked_sleep(kernel: Kernel) -> None:
     second.close()
 
 
+def test_waiting_in_vain_says_that_it_sleeps(kernel: Kernel) -> None:
+    """And until when, from ``run`` as from ``wait``."""
+    sleeps = r"it sleeps until 20\d\d-"
+    with pytest.raises(TimeoutError, match=sleeps):
+        rebuno.run(lambda: rebuno.sleep(HOUR), agent="a", kernel=kernel, timeout=0.2)
+    with pytest.raises(TimeoutError, match=sleeps):
+        kernel.wait(kernel.list().executions[0].id, timeout=0)
+
+
 @pytest.mark.slow
 def test_five_thousand_sleep_on_two_threads(timed: Kernel, clock: ManualClock) -> None:
     """None of them holds a thread; all wake, and nobody sleeps twice."""

@@ -306,6 +306,16 @@ def test_a_parent_that_was_killed_finds_its_subagent_again(kernel: Kernel, host:
     assert len(kernel.list(agent_id="expert").executions) == 1
 
 
+def test_waiting_in_vain_says_what_for(kernel: Kernel) -> None:
+    """A subagent that nobody runs, and a place in a session."""
+    kernel.register_agent("expert")
+    with pytest.raises(TimeoutError, match="waits for executions that it has spawned"):
+        rebuno.run(lambda: ask(), agent="a", kernel=kernel, timeout=0.2)
+    waiting = [kernel.create("expert", session="s").id for _ in range(2)]
+    with pytest.raises(TimeoutError, match="session 's' runs one at a time"):
+        kernel.wait(waiting[1], timeout=0)
+
+
 # -- previous
 
 
