@@ -35,19 +35,10 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "stalling", "heartbeat", "turns", "recording", "frames", "bodies"),
-        *(
-            "history",
-            "drift",
-            "past",
-            "carrying",
-            "timed",
-            "tries",
-            "model_calls",
-            "context",
-            "pool",
-        ),
-        *("effects", "parallelism", "parking", "durable", "subagents", "patching", "llm"),
+        *("workers", "stalling", "heartbeat", "turns", "recording", "nested", "frames"),
+        *("bodies", "history", "drift", "past", "carrying", "timed", "tries", "model_calls"),
+        *("context", "pool", "effects", "parallelism", "parking", "durable"),
+        *("subagents", "patching", "llm"),
         *("mcp", "logs"),
     ],
     "edges": [
