@@ -38,6 +38,8 @@ from .parallelism import parallel
 from .patching import patched
 from .pool import ThreadPoolExecutor, carry
 from .refusals import raise_for_refusal
+from .subagents import previous, subagent
+from .types import Result
 
 __all__ = [
     "APIError",
@@ -58,6 +60,7 @@ __all__ = [
     "PolicyError",
     "RateLimited",
     "RebunoError",
+    "Result",
     "Signal",
     "StepTimeout",
     "StorageError",
@@ -75,11 +78,13 @@ __all__ = [
     "now",
     "parallel",
     "patched",
+    "previous",
     "raise_for_refusal",
     "random",
     "run",
     "sleep",
     "step",
+    "subagent",
     "tool",
     "types",
     "uuid4",

@@ -7,10 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from .replies import understood
-from .types import LeaseKey, Proposal, Recorded, Step, StepDecision
+from .types import LeaseKey, Proposal, Recorded, Spawn, Step, StepDecision
 
 __all__ = [
     "EXTENSIONS",
+    "completion_body",
+    "creation_body",
     "decision_of",
     "extensions_in",
     "lease_entry",
@@ -20,7 +22,9 @@ __all__ = [
     "submit_operation",
 ]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
+EXTENSIONS = (
+    *("request-id", "batch", "leases", "release", "wake", "attempts", "cancel-notice", "runner"),
+)
 """The extensions that this agent understands (protocol.md 17, and the service page)."""
 
 
@@ -60,6 +64,22 @@ def _submit_members(proposal: Proposal) -> str:
 def outcome_body(member: str, text: str) -> str:
     """What an outcome says: one member, whose JSON text is given."""
     return f'{{"{member}":{text}}}'
+
+
+def completion_body(output: str, state: str | None) -> str:
+    """What a completion says; a state only where there is one, which older kernels do not know."""
+    more = "" if state is None else f',"state":{state}'
+    return f'{{"output":{output}{more}}}'
+
+
+def creation_body(spawner: str, spawn: Spawn) -> str:
+    """What the creation of a subagent says; ``spawner`` is the execution that it is created in."""
+    session = f',"session":{json.dumps(spawn.session)}' if spawn.session else ""
+    spawned_by = json.dumps({"execution_id": spawner, "step_id": spawn.step_id})
+    return (
+        f'{{"agent_id":{json.dumps(spawn.agent_id)},"input":{spawn.input_json},'
+        f'"spawned_by":{spawned_by}{session}}}'
+    )
 
 
 def decision_of(answer: Any) -> StepDecision:

@@ -71,8 +71,8 @@ class _Call:
 class ModelCallSeams(ABC):
     """The part of an ``ExecutionContext`` that recording clients use."""
 
-    _recording: Recording
-    _bodies: Bodies
+    recording: Recording
+    bodies: Bodies
     _lease: Lease
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class ModelCallSeams(ABC):
         frame = self._current_frame()
         proposal = Proposal(StepKind.LLM_CALL, model, encode_plain_arguments(body), canonical=True)
         with ExitStack() as flight:
-            flight.enter_context(self._bodies.one_more())
+            flight.enter_context(self.bodies.one_more())
             call = self._last_calls.get(threading.get_ident())
             if call is not None and call.is_asked_again(proposal, frame, retry):
                 self.check()
@@ -185,11 +185,11 @@ class ModelCallSeams(ABC):
     @property
     def takes_deltas(self) -> bool:
         """Whether anybody can see what ``publish_delta`` publishes."""
-        return self._recording.takes_deltas
+        return self.recording.takes_deltas
 
     def publish_delta(self, step_id: str, seq: int, data: str) -> None:
         """Publish a piece of a response that arrives (protocol.md 8.4); it is not recorded."""
-        self._recording.publish(step_id, seq, data)
+        self.recording.publish(step_id, seq, data)
 
     # -- where calls end
 
@@ -203,8 +203,8 @@ class ModelCallSeams(ABC):
             self._last_calls.pop(call.thread, None)
         with call.flight, until_over(call.frame, step_id):
             self.stay_home()
-            decision = self._heard(
-                lambda: self._recording.outcome(step_id, result or "null", failure)
+            decision = self.heard(
+                lambda: self.recording.outcome(step_id, result or "null", failure)
             )
             self.check()
             keep(call.frame, step_id, result, failure or decision.error_json)
@@ -291,7 +291,7 @@ class ModelCallSeams(ABC):
     def _propose(self, proposal: Proposal, outer: Frame[Any] | None) -> StepDecision: ...
 
     @abstractmethod
-    def _heard(self, ask: Callable[[], R]) -> R: ...
+    def heard(self, ask: Callable[[], R]) -> R: ...
 
     @abstractmethod
     def _stop(self, signal: Signal) -> NoReturn: ...

@@ -35,9 +35,10 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "stalling", "heartbeat", "turns", "recording", "bodies", "nested"),
-        *("frames", "history", "drift", "past", "carrying", "timed", "tries", "model_calls"),
-        *("context", "pool", "effects", "parallelism", "durable", "patching", "llm"),
+        *("workers", "stalling", "heartbeat", "turns", "recording", "nested", "frames"),
+        *("bodies", "history", "drift", "past", "carrying", "timed", "tries", "model_calls"),
+        *("context", "pool", "effects", "parallelism", "parking", "durable"),
+        *("subagents", "patching", "llm"),
         *("mcp", "logs"),
     ],
     "edges": [
