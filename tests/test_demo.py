@@ -88,17 +88,17 @@ def test_with_nothing_else_it_ends_well(shown: Shown) -> None:
 
 def test_the_first_process_is_cut_down_in_a_model_question(shown: Shown) -> None:
     """The kill is a SIGKILL while the model is asked, after several effects have run."""
-    assert shown.effects("cut down") == ["ask_model"]
+    assert shown.effects("cut down") == ["extractive"]
     assert "SIGKILL to process" in shown.out
     assert "The first process was ended by SIGKILL, 6 effects in." in shown.out
 
 
 def test_the_second_process_replays_before_it_goes_on(shown: Shown) -> None:
     """What ran in the first process is replayed in the second, and only the cut down one again."""
-    replayed = ["clock", "read_text", "find_passages", "ask_model", "read_text", "find_passages"]
-    rest = ["read_text", "find_passages", "ask_model", "ask_model", "write_report"]
+    replayed = ["clock", "read_text", "find_passages", "extractive", "read_text", "find_passages"]
+    rest = ["read_text", "find_passages", "extractive", "extractive", "write_report"]
     assert shown.effects("replayed") == replayed
-    assert shown.effects("ran again") == ["ask_model"]
+    assert shown.effects("ran again") == ["extractive"]
     assert shown.effects("ran") == [*replayed, *rest]
 
 
@@ -146,7 +146,7 @@ def test_one_short_file_is_enough(of_one_sentence: tuple[Shown, Path]) -> None:
     shown, _ = of_one_sentence
     assert (shown.code, shown.err) == (0, "")
     assert shown.effects("ran again") + shown.effects("ran")[-2:] == [
-        *("ask_model", "ask_model", "write_report")
+        *("extractive", "extractive", "write_report")
     ]
 
 
@@ -456,7 +456,7 @@ def bodies(attempt: str, *effects: Effect) -> tuple[Body, ...]:
 
 
 CLOCK, READ = effect("s1", "clock", "ran"), effect("s2", "read_text", "ran")
-ASK, WRITE = effect("s3", "ask_model", "ran"), effect("s4", "write_report", "ran")
+ASK, WRITE = effect("s3", "extractive", "ran"), effect("s4", "write_report", "ran")
 REPLAYED = tuple(replace(done, how="replayed") for done in (CLOCK, READ))
 EVENTS = (
     ("dispatch.acked", ""),
@@ -465,11 +465,12 @@ EVENTS = (
     ("execution.completed", ""),
 )
 GOOD = Evidence(
-    killed=Attempt(-9, (CLOCK, READ), bodies("first", CLOCK, READ, ASK), in_flight="ask_model"),
+    killed=Attempt(-9, (CLOCK, READ), bodies("first", CLOCK, READ, ASK), in_flight="extractive"),
     resumed=Attempt(0, (*REPLAYED, ASK, WRITE), bodies("second", ASK, WRITE), output="42"),
     undisturbed=Attempt(
         0, (CLOCK, READ, ASK, WRITE), bodies("third", CLOCK, READ, ASK, WRITE), output="42"
     ),
+    model="extractive",
     requests=3,
     events=EVENTS,
     reports=("42\n", "42\n"),
@@ -522,10 +523,10 @@ TAMPERED: dict[str, tuple[Evidence, str]] = {
     ),
     "two cut down": (
         killed(bodies=bodies("first", CLOCK, READ, ASK, ASK)),
-        "results of ask_model were not recorded",
+        "results of extractive were not recorded",
     ),
-    "another one cut down": (killed(in_flight="read_text"), "results of ask_model"),
-    "never ran": (resumed(bodies=bodies("second", WRITE)), "4 bodies ran, not 5: see ask_model"),
+    "another one cut down": (killed(in_flight="read_text"), "results of extractive"),
+    "never ran": (resumed(bodies=bodies("second", WRITE)), "4 bodies ran, not 5: see extractive"),
     "written twice": (resumed(bodies=bodies("second", ASK, WRITE, WRITE)), "it ran 2 times"),
     "no report": (replace(GOOD, reports=("", "")), "the file is missing or empty"),
     "asked once more": (replace(GOOD, requests=4), "it counted 4"),
