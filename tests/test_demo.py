@@ -180,6 +180,7 @@ def test_colours_are_for_terminals_that_want_them(
     assert "200 ms" in shown
 
 
+@pytest.mark.slow
 def test_given_files_are_read(tmp_path: Path) -> None:
     """Files on the command line are read instead, each once, a long one in part and said so."""
     short, long = tmp_path / "short.txt", tmp_path / "long.txt"
@@ -382,6 +383,18 @@ def test_a_provider_that_refuses_is_reported(tmp_path: Path) -> None:
     assert refused.left == []
 
 
+@pytest.mark.slow
+def test_without_openais_package_it_asks_by_hand(tmp_path: Path) -> None:
+    """The demo needs no more than the package itself, and promises the same."""
+    (tmp_path / "one.txt").write_text("Hello world.")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import sys\nsys.modules['openai'] = None\n")
+    shown = run_demo(tmp_path, "one.txt", PYTHONPATH=f"{site}{os.pathsep}{SOURCE}")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.count("\n  ok ") == 7
+
+
 QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Who rings?\nA bell rings."}]}
 
 
@@ -558,6 +571,7 @@ def test_what_was_not_as_promised_is_found(wrong: str, capsys: pytest.CaptureFix
     assert "broken" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_broken_promise_ends_the_command_with_1(tmp_path: Path) -> None:
     """A body that ran once more than it may, seen on the disk alone, makes the command fail."""
     with subprocess.Popen(
