@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["python_with_sdks"]
 
-_PACKAGES = ("google-genai", "langchain-openai", "langgraph", "litellm")
+_PACKAGES = ("google-genai", "langchain", "langchain-openai", "langgraph", "litellm")
 
 
 def python_with_sdks(folder: Path) -> Path:
