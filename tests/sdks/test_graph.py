@@ -42,10 +42,10 @@ def test_c5_tools_of_a_graph_run_once_on_its_threads(
         log=log.path,
     )
     with child.start(wanted=2) as first:
-        two = first.says(lambda said: isinstance(said, list), "two results", 60)
+        two = first.says(lambda said: isinstance(said, list), "two results", 90)
         first.kill()
     assert len(provider.requests) == 1
-    messages = child.run(wanted=4, seconds=60)["messages"]
+    messages = child.run(wanted=4, seconds=90)["messages"]
     tokens = {line.token: line.label for line in log.lines()}
     said = [content for kind, content in messages if kind == "tool"]
     assert [tokens[token] for token in said] == CITIES

@@ -67,14 +67,16 @@ def test_c26_a_killed_process_asks_for_nothing_again(
         db=tmp_path / "kernel.db",
     )
     with child.start(cancels=False) as first:
-        wait_until(lambda: script.is_held() or first.process.poll() is not None, "the held call")
+        # Some packages take long to import.
+        ended = first.process.poll
+        wait_until(lambda: script.is_held() or ended() is not None, "the held call", 90)
         assert first.process.poll() is None, first.errors
         first.kill()
     live = first.said
     paid = Counter(request.body for request in provider.requests)
     script.release.set()
     with child.start(cancels=True) as second:
-        last = second.result(60)
+        last = second.result(90)
     replayed = second.said
     assert len(live) == 2
     assert replayed[:2] == live
