@@ -182,3 +182,8 @@ def ask_models(error: Exception) -> None:
     decision = assert_type(context.begin_llm("m", {"model": "m"}), StepDecision)
     context.record_llm(decision.step_id, {"status": 200})
     context.fail_llm(decision.step_id, {"message": "busy"}, final=False)
+
+
+def hand_on(client: rebuno.Client) -> rebuno.Result:
+    assert_type(rebuno.subagent("critic", {"text": "..."}, session="s", client=client), Any)
+    return rebuno.Result(output=1, state=assert_type(rebuno.previous(), Any))
