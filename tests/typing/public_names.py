@@ -72,8 +72,10 @@ def handler(prompt: str) -> dict[str, int]:
     assert_type(rebuno.random(), float)
     rebuno.sleep(1.5, name="pause")
     assert_type(rebuno.patched("a change"), bool)
-    calls = [(search, prompt, 3), functools.partial(search, prompt, limit=3), lambda: 1]
-    assert_type(rebuno.parallel(calls, max_workers=2), list[Any])
+    both = rebuno.parallel(
+        [(search, prompt, 3), functools.partial(search, prompt, limit=3), lambda: 1], max_workers=2
+    )
+    assert_type(both, list[Any])
 
     context = rebuno.execution()
     assert_type(context.id, str)
