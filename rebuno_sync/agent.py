@@ -30,6 +30,7 @@ from .errors import (
 from .heartbeat import RENEWER, Lease, Renewer
 from .llm.unrecorded import follow_environment
 from .logs import learn_what_is_recorded
+from .outcomes import leaves_the_step
 from .ports import AgentKernel
 from .refusals import raise_for_refusal
 from .strict import mended
@@ -97,8 +98,9 @@ def dispatch(
     ``resumed_by_hand``: whether nobody but the caller begins the next attempt, so that such a stop
     costs no strike.
 
-    No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given
-    back and with the step that it struck left as it is.
+    No signal leaves it. In the main thread a ``KeyboardInterrupt`` or ``SystemExit`` does, after
+    the lease was given back and with the step that it struck left as it is; in another one it ends
+    nothing, and fails the execution as any exception does.
     """
     execution_id = lease.key.execution_id
     follow_environment()
@@ -115,7 +117,9 @@ def dispatch(
         attempt = _Attempt(handler, kernel, lease, context, resumed_by_hand=resumed_by_hand)
         try:
             return attempt.run()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit) and not leaves_the_step(error):
+                return attempt.end_by(error)  # Of a user's validator or serializer.
             attempt.abandon()
             raise
     except NoActiveExecution:
@@ -159,11 +163,9 @@ class _Attempt:
             value = self._context.activate(lambda: self._handler.handler(*args, **kwargs))
         except Signal as signal:
             return self._unwind(self._context.pending or signal)
-        except (KeyboardInterrupt, SystemExit):
-            raise
         except BaseException as error:
             group = error if isinstance(error, BaseExceptionGroup) else None
-            if group and group.subgroup((KeyboardInterrupt, SystemExit)):
+            if leaves_the_step(error) or (group and group.subgroup(_ends_the_process)):
                 raise
             if group and group.subgroup(Signal):  # raised in asyncio tasks, say
                 return self._unwind(self._context.pending or Interrupted(str(group)))
@@ -172,10 +174,10 @@ class _Attempt:
         if self._context.pending is not None:
             return self._unwind(self._context.pending)
         if error_ is not None:
-            return self._end_by(error_)
+            return self.end_by(error_)
         return self._complete(value)
 
-    def _end_by(self, error: BaseException) -> Outcome:
+    def end_by(self, error: BaseException) -> Outcome:
         """End as the handler's exception says; a refusal that it wraps counts as what it is."""
         try:
             raise_for_refusal(error)
@@ -291,6 +293,10 @@ def _release(kernel: AgentKernel, lease: Lease, *, interrupted: bool) -> None:
         kernel.release(lease.key, interrupted=interrupted)
     except RebunoError as error:
         _log.info("execution %s: lease not given back: %s", lease.key.execution_id, error)
+
+
+def _ends_the_process(error: BaseException) -> bool:
+    return leaves_the_step(error) and not isinstance(error, Signal)
 
 
 def _reason_of(error: BaseException) -> str:

@@ -21,10 +21,10 @@ from .errors import (
     Terminated,
 )
 from .failures import encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, Results, forked, late, outside, refused, steps_around
+from .frames import Frame, Results, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
 from .model_calls import ModelCallSeams
-from .outcomes import Ran, live, replayed
+from .outcomes import Ran, leaves_the_step, live, replayed
 from .past import Past
 from .ports import AgentKernel
 from .recording import Recording
@@ -258,7 +258,7 @@ class ExecutionContext(ModelCallSeams):
                     value = within(timeout, run, self._bodies.one_more, frame.step_id)
         except BaseException as error:
             self._stop_if_marked(frame)
-            if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):
+            if error is frame.refusal or leaves_the_step(error):
                 # A refusal of a nested effect: this step stays open and meets it on a replay.
                 raise
             frame.abandoned = isinstance(error, TimedOut)

@@ -11,7 +11,6 @@ from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
 from .types import DecisionKind, Proposal, StepDecision
 
 __all__ = [
-    "LEAVES_THE_STEP",
     "Frame",
     "Results",
     "forked",
@@ -159,10 +158,6 @@ def refused(frame: Frame[C] | None, refusal: PolicyError | RateLimited) -> Excep
     if frame is not None:
         frame.refusal = refusal
     return refusal
-
-
-LEAVES_THE_STEP = (Signal, KeyboardInterrupt, SystemExit)
-"""What ends an attempt or the process, and says nothing of the effect."""
 
 
 def outside(what: str, *, others_live: bool) -> NoActiveExecution:

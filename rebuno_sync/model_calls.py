@@ -25,6 +25,7 @@ from .codec import encode_plain_arguments
 from .errors import LeaseSuperseded, PolicyError, RateLimited, Signal
 from .frames import Frame
 from .heartbeat import Lease
+from .outcomes import leaves_the_step
 from .recording import Recording
 from .strict import compact
 from .types import DecisionKind, Proposal, StepDecision, StepKind
@@ -240,10 +241,10 @@ class ModelCallSeams(ABC):
         """
         try:
             yield
-        except Exception:
-            self._close_calls(frame)
-            raise
-        except BaseException:
+        except BaseException as error:
+            if not leaves_the_step(error):
+                self._close_calls(frame)
+                raise
             self._close_streams(frame)
             for call in self._calls_of(frame):
                 if call.thread == threading.get_ident():

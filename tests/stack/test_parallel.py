@@ -396,3 +396,18 @@ def test_tools_with_bounds_keep_their_places(kernel: Kernel) -> None:
     got = rebuno.run(handler, kernel=kernel)
     steps = {it.step_id: it for it in kernel.list_steps(kernel.list().executions[0].id)}
     assert [steps[step_id].occurrence for step_id in got] == list(range(12))
+
+
+def test_an_exit_in_a_call_is_that_effects_failure(kernel: Kernel) -> None:
+    """In a thread of its own it ends nothing."""
+
+    @rebuno.tool
+    def leave() -> None:
+        raise SystemExit(4)
+
+    def handler() -> str:
+        with pytest.raises(ToolError) as raised:
+            rebuno.parallel([leave, (add, 1)])
+        return raised.value.error_type
+
+    assert rebuno.run(handler, kernel=kernel) == "builtins.SystemExit"
