@@ -29,7 +29,7 @@ from .past import Past
 from .ports import AgentKernel
 from .recording import Recording
 from .retrying import ONCE, Bounds
-from .timed import TimedOut, within
+from .timed import Limit, TimedOut, within
 from .tries import settled
 from .types import (
     DecisionKind,
@@ -216,12 +216,14 @@ class ExecutionContext(ModelCallSeams):
     ) -> object:
         step_id, target = met.step_id, proposal.target
 
-        def once(results: Results | None = None) -> Ran:
+        def once(results: Results | None = None, number: int = 1) -> Ran:
             if outer is not None and outer.out_of_time:  # Since the submit, or in back-off.
                 raise late(self.id)
             if not self._lease.holds():
                 self._stop(LeaseSuperseded("the lease ran out before the body started"))
-            ran = self._call(run, codec, Frame(self, outer, step_id, results), bounds.timeout)
+            seconds, of = bounds.timeout, bounds.retries.attempts
+            limit = None if seconds is None else Limit(seconds, self.id, proposal, number, of)
+            ran = self._call(run, codec, Frame(self, outer, step_id, results), limit)
             self.stay_home()
             return ran
 
@@ -246,16 +248,13 @@ class ExecutionContext(ModelCallSeams):
         run: Callable[[], object],
         codec: Codec,
         frame: Frame[ExecutionContext],
-        timeout: float | None,
+        limit: Limit | None,
     ) -> Ran:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
         try:
             with self._closing_calls(frame):
-                if timeout is None:
-                    value = run()
-                else:
-                    value = within(timeout, run, self._bodies.one_more, frame.step_id)
+                value = run() if limit is None else within(limit, run, self._bodies.one_more)
         except BaseException as error:
             self._stop_if_marked(frame)
             if error is frame.refusal or leaves_the_step(error):

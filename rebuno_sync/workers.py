@@ -4,11 +4,13 @@ lost to a thread that hangs."""
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 __all__ = ["Slot", "Workers", "beside", "stack_of"]
@@ -17,6 +19,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
+_PACKAGE = str(Path(__file__).parent) + os.sep
+
 
 def beside(name: str, work: Callable[[], None]) -> None:
     """Run ``work`` once in a daemon thread of its own."""
@@ -24,9 +28,20 @@ def beside(name: str, work: Callable[[], None]) -> None:
 
 
 def stack_of(ident: int | None) -> str:
-    """Where the thread with that identifier is now, for people; empty when it has ended."""
+    """Where the thread with that identifier is now, for people; empty when it has ended.
+
+    It begins with the first frame that is not of this package, if any is.
+    """
     frame = None if ident is None else sys._current_frames().get(ident)
-    return "" if frame is None else "".join(traceback.format_stack(frame))
+    if frame is None:
+        return ""
+    stack = traceback.extract_stack(frame)
+    theirs = (index for index, entry in enumerate(stack) if not _is_ours(entry.filename))
+    return "".join(traceback.format_list(stack[next(theirs, 0) :]))
+
+
+def _is_ours(filename: str) -> bool:
+    return filename == threading.__file__ or filename.startswith(_PACKAGE)
 
 
 class Slot:
