@@ -196,7 +196,7 @@ class _Attempt:
             return self._fail(f"output_invalid: {error}", error)
         if signal := self._await_bodies():
             return self._unwind(signal)
-        self._context.past.at_end()
+        self._context.activate(self._context.past.at_end)  # Within: what it logs is of it.
         try:
             self._lease.insist(lambda: self._kernel.complete(self._lease.key, output))
         except APIError as error:
@@ -268,31 +268,39 @@ class _Attempt:
         of_its_kind = (it for cls, it in _STATUS_OF_SIGNAL.items() if isinstance(signal, cls))
         status = next(of_its_kind, OutcomeStatus.INTERRUPTED)
         changed = isinstance(signal, Interrupted) and signal.code_changed
+        given_back = False
         if status is OutcomeStatus.INTERRUPTED:
-            self._give_back(interrupted=not (changed and self._resumed_by_hand))
+            by_hand = changed and self._resumed_by_hand
+            given_back = self._give_back(interrupted=not by_hand, strike=not changed)
         elif status is OutcomeStatus.BLOCKED:
             # What began before the block still records its outcome; the next attempt is to meet it.
             self._context.drain(GRACE_SECONDS)
-        _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
+        if not changed:
+            _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
+        elif not self._resumed_by_hand:  # Else it is an exception of who resumes it.
+            told = _AGAIN if given_back else _AGAIN_WITH_STRIKE
+            self._context.activate(lambda: _log.error("%s. %s", signal, told))
         error = CodeChanged(str(signal), self._id) if changed else None
         return Outcome(status, self._id, reason=str(signal), error=error)
 
-    def _give_back(self, *, interrupted: bool) -> None:
-        """Release the lease once no body runs under it; else it runs out by itself."""
+    def _give_back(self, *, interrupted: bool, strike: bool = True) -> bool:
+        """Release the lease once no body runs under it; else it runs out by itself. Which it is."""
         if not self._context.drain(GRACE_SECONDS):
             _log.warning(
                 "execution %s: effects still run, so its lease is left to run out", self._id
             )
             self._lease.left_to_run_out = True
-            return
-        _release(self._kernel, self._lease, interrupted=interrupted)
+            return False
+        return _release(self._kernel, self._lease, interrupted=interrupted, strike=strike)
 
 
-def _release(kernel: AgentKernel, lease: Lease, *, interrupted: bool) -> None:
+def _release(kernel: AgentKernel, lease: Lease, *, interrupted: bool, strike: bool = True) -> bool:
     try:
-        kernel.release(lease.key, interrupted=interrupted)
+        kernel.release(lease.key, interrupted=interrupted, strike=strike)
     except RebunoError as error:
         _log.info("execution %s: lease not given back: %s", lease.key.execution_id, error)
+        return False
+    return kernel.takes_leases_back
 
 
 def _ends_the_process(error: BaseException) -> bool:
@@ -305,6 +313,12 @@ def _reason_of(error: BaseException) -> str:
     except Exception:  # it cannot be printed, but it is what happened
         return f"agent_error: {type(error).__name__}: an exception that cannot be printed"
 
+
+_AGAIN = "The kernel delivers it again after a back-off; such attempts cost no strike"
+_AGAIN_WITH_STRIKE = (
+    "Its lease was not given back, so the kernel delivers it again when that has run out, and such"
+    " attempts count: too many of them fail it as dispatch_exhausted"
+)
 
 _LONGEST_REASON = 16_000
 """Characters. A reason is for people; what a body raised is kept whole with its step."""

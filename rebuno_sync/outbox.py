@@ -82,6 +82,10 @@ class Outbox:
         return self._kernel.renews_together
 
     @property
+    def takes_leases_back(self) -> bool:
+        return self._kernel.takes_leases_back
+
+    @property
     def keeps_tries(self) -> bool:
         return self._keeps_tries
 
@@ -193,9 +197,9 @@ class Outbox:
             self._keeps_tries = False
             raise
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         self.flush()
-        self._kernel.release(lease, interrupted=interrupted)
+        self._kernel.release(lease, interrupted=interrupted, strike=strike)
 
     # -- what is only passed on
 

@@ -40,6 +40,10 @@ class AgentKernel(Protocol):
         """Whether it keeps the failed tries of a step (protocol.md 17, ``attempts``): only then
         ``retrying`` and ``begin_try`` may be called."""
 
+    @property
+    def takes_leases_back(self) -> bool:
+        """Whether ``release`` does anything; else a lease runs out, and its strike counts."""
+
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""
 
@@ -85,9 +89,9 @@ class AgentKernel(Protocol):
     def fail(self, lease: LeaseKey, reason: str) -> None:
         """End the execution as failed (protocol.md 9.4)."""
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         """Give the lease back (protocol.md 17, ``release``): due at once and no strike counts,
-        or, when ``interrupted``, due after the usual back-off with its strike."""
+        or, when ``interrupted``, due after the usual back-off, with its ``strike`` or without."""
 
 
 class Deliver(Protocol):

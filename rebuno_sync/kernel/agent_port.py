@@ -45,6 +45,7 @@ class AgentPort:
     renews_together = True
     takes_deltas = False
     keeps_tries = True
+    takes_leases_back = True
 
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
@@ -245,13 +246,13 @@ class AgentPort:
         if not lived:
             raise fence.terminal_error(lease.execution_id)
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         now, random = Moment.of(self._clock), self._clock.random()
         store = self._store()
         store.attempts.end(lease)
         lives = store.write(
             lambda db: dispatches.release(
-                db, lease, interrupted=interrupted, random=random, now=now
+                db, lease, interrupted=interrupted, strike=strike, random=random, now=now
             ),
             durable=False,
         )

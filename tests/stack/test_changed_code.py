@@ -93,7 +93,7 @@ def test_c38_a_renamed_tool_is_reported_at_the_first_new_step(
     assert resumed(kernel, renamed) == ["found all cats", "found all dogs"]
     [report] = reports(caplog)
     assert 'tool_call search {"query": "cats"}, tool_call search {"query": "dogs"}' in report
-    assert "first new step, tool_call 'search_all'" in report
+    assert 'first new step, tool_call search_all {"query": "cats"}' in report
     assert reported_before == [1]
 
 

@@ -100,7 +100,9 @@ def heartbeat(call: Call) -> Response:
 
 def release(call: Call) -> Response:
     interrupted = call.request.query("interrupted") == "1"
-    return _one(call, call.execution_id, Release(interrupted, call.core.clock.random()))
+    strike = call.request.query("strike") != "0"
+    operation = Release(interrupted, strike, call.core.clock.random())
+    return _one(call, call.execution_id, operation)
 
 
 def _one(call: Call, execution_id: str, operation: Operation) -> Response:
