@@ -265,6 +265,7 @@ class _Attempt:
 
     def _unwind(self, signal: Signal) -> Outcome:
         self._context.interrupt(str(signal))
+        signal = self._explained(signal)
         of_its_kind = (it for cls, it in _STATUS_OF_SIGNAL.items() if isinstance(signal, cls))
         status = next(of_its_kind, OutcomeStatus.INTERRUPTED)
         changed = isinstance(signal, Interrupted) and signal.code_changed
@@ -282,6 +283,19 @@ class _Attempt:
             self._context.activate(lambda: _log.error("%s. %s", signal, told))
         error = CodeChanged(str(signal), self._id) if changed else None
         return Outcome(status, self._id, reason=str(signal), error=error)
+
+    def _explained(self, signal: Signal) -> Signal:
+        """What is known of the end of a lease, where the signal does not tell it."""
+        if self._lease.moves.given_up and isinstance(signal, Terminated | LeaseSuperseded):
+            return LeaseSuperseded(self._lease.reason)  # Whatever became of it elsewhere since.
+        if self._lease.refused and isinstance(signal, LeaseSuperseded):
+            try:
+                status = self._kernel.get_execution(self._id).status
+            except RebunoError:
+                return signal
+            if status.terminal:
+                return Terminated(f"the execution is {status}")
+        return signal
 
     def _give_back(self, *, interrupted: bool, strike: bool = True) -> bool:
         """Release the lease once no body runs under it; else it runs out by itself. Which it is."""

@@ -220,7 +220,7 @@ class ExecutionContext(ModelCallSeams):
             if outer is not None and outer.out_of_time:  # Since the submit, or in back-off.
                 raise late(self.id)
             if not self._lease.holds():
-                self._stop(LeaseSuperseded("the lease ran out before the body started"))
+                self._stop(LeaseSuperseded(self._lease.reason or "the lease ran out"))
             seconds, of = bounds.timeout, bounds.retries.attempts
             limit = None if seconds is None else Limit(seconds, self.id, proposal, number, of)
             ran = self._call(run, codec, Frame(self, outer, step_id, results), limit)
