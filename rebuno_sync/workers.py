@@ -30,14 +30,16 @@ def beside(name: str, work: Callable[[], None]) -> None:
 def stack_of(ident: int | None) -> str:
     """Where the thread with that identifier is now, for people; empty when it has ended.
 
-    It begins with the first frame that is not of this package, if any is.
+    Frames of this package are left out where they only lead to others.
     """
     frame = None if ident is None else sys._current_frames().get(ident)
     if frame is None:
         return ""
     stack = traceback.extract_stack(frame)
-    theirs = (index for index, entry in enumerate(stack) if not _is_ours(entry.filename))
-    return "".join(traceback.format_list(stack[next(theirs, 0) :]))
+    theirs = [index for index, entry in enumerate(stack) if not _is_ours(entry.filename)]
+    if theirs:
+        stack[: theirs[-1]] = [stack[index] for index in theirs[:-1]]
+    return "".join(traceback.format_list(stack))
 
 
 def _is_ours(filename: str) -> bool:
