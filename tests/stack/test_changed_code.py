@@ -16,6 +16,7 @@ from rebuno_sync import CodeChanged
 from rebuno_sync.agent import dispatch
 from rebuno_sync.binding import Binding
 from rebuno_sync.kernel import Kernel
+from rebuno_sync.logs import ExecutionFilter
 
 paid: list[str] = []
 
@@ -308,15 +309,20 @@ def test_a_sibling_that_has_not_got_there_yet_is_no_drift(
 def test_what_a_thread_hides_is_reported_at_the_end(
     kernel: Kernel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the latest when the handler returns, also when nothing new was done."""
+    """At the latest when the handler returns, also when nothing new was done; the record is of the
+    execution."""
     interrupted(kernel, lambda: search("a"))
+    caplog.handler.addFilter(of_the_execution := ExecutionFilter())
 
     def handler() -> str:
         return "nothing"
 
     assert resumed(kernel, handler) == "nothing"
+    caplog.handler.removeFilter(of_the_execution)
     [report] = reports(caplog)
     assert "when it returned" in report
+    [record] = [it for it in caplog.records if it.getMessage() == report]
+    assert record.execution_id == kernel.list(limit=1).executions[0].id
 
 
 # -- patched

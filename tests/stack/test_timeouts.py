@@ -118,6 +118,7 @@ def test_a_timeout_is_recorded(
     execution_id = kernel.list(limit=1).executions[0].id
     assert first == f"execution {execution_id}: slow timed out after 0.05 s, its body goes on at:"
     assert "blocks_here" in stack[0]
+    assert not [line for line in stack if "/rebuno_sync/" in line]
 
 
 def test_an_at_most_once_call_is_refused_after_its_timeout(
