@@ -46,6 +46,8 @@ __all__ = ["ExecutionContext", "ancestors", "current", "execution", "here"]
 
 R = TypeVar("R")
 
+_RAN_OUT = "the lease ran out before the body started"
+
 _frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_frame", default=None)
 _live: set[ExecutionContext] = set()
 
@@ -220,7 +222,7 @@ class ExecutionContext(ModelCallSeams):
             if outer is not None and outer.out_of_time:  # Since the submit, or in back-off.
                 raise late(self.id)
             if not self._lease.holds():
-                self._stop(LeaseSuperseded(self._lease.reason or "the lease ran out"))
+                self._stop(LeaseSuperseded(self._lease.reason or _RAN_OUT))
             seconds, of = bounds.timeout, bounds.retries.attempts
             limit = None if seconds is None else Limit(seconds, self.id, proposal, number, of)
             ran = self._call(run, codec, Frame(self, outer, step_id, results), limit)
