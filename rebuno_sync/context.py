@@ -21,16 +21,16 @@ from .errors import (
     Terminated,
 )
 from .failures import encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, forked, late, outside, refused, steps_around
+from .frames import Frame, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
 from .model_calls import ModelCallSeams
 from .nested import Results, decided, keep, until_over
-from .outcomes import Ran, live, replayed
+from .outcomes import Ran, leaves_the_step, live, replayed
 from .past import Past
 from .ports import AgentKernel
 from .recording import Recording
 from .retrying import ONCE, Bounds
-from .timed import TimedOut, within
+from .timed import Limit, TimedOut, limit_of, within
 from .tries import settled
 from .turns import in_turn
 from .types import (
@@ -47,6 +47,8 @@ from .types import (
 __all__ = ["ExecutionContext", "ancestors", "current", "execution", "here"]
 
 R = TypeVar("R")
+
+_RAN_OUT = "the lease ran out before the body started"
 
 _frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_frame", default=None)
 _live: set[ExecutionContext] = set()
@@ -222,13 +224,13 @@ class ExecutionContext(ModelCallSeams):
     ) -> object:
         step_id, target = met.step_id, proposal.target
 
-        def once(results: Results | None = None) -> Ran:
+        def once(results: Results | None = None, number: int = 1) -> Ran:
             if outer is not None and outer.out_of_time:  # Since the submit, or in back-off.
                 raise late(self.id)
             if not self._lease.holds():
-                self._stop(LeaseSuperseded("the lease ran out before the body started"))
+                self._stop(LeaseSuperseded(self._lease.reason or _RAN_OUT))
             frame = Frame(self, outer, step_id, results, proposal.idempotency)
-            ran = self._call(run, codec, frame, bounds.timeout)
+            ran = self._call(run, codec, frame, limit_of(bounds, self.id, proposal, number))
             self.stay_home()
             return ran if frame.settled is None else Ran(settled=frame.settled)
 
@@ -250,19 +252,16 @@ class ExecutionContext(ModelCallSeams):
         run: Callable[[], object],
         codec: Codec,
         frame: Frame[ExecutionContext],
-        timeout: float | None,
+        limit: Limit | None,
     ) -> Ran:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
         try:
             with self._closing_calls(frame):
-                if timeout is None:
-                    value = run()
-                else:
-                    value = within(timeout, run, self.bodies.one_more, frame.step_id)
+                value = run() if limit is None else within(limit, run, self.bodies.one_more)
         except BaseException as error:
             self._stop_if_marked(frame)
-            if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):
+            if error is frame.refusal or leaves_the_step(error):
                 # A refusal of a nested effect: this step stays open and meets it on a replay.
                 raise
             frame.abandoned = isinstance(error, TimedOut)

@@ -44,16 +44,19 @@ def still_open(
     if execution.status is ExecutionStatus.PENDING:
         return TimeoutError(f"{waited}: session {execution.session!r} runs one at a time")
     last = _last(page, "dispatch.")
-    if last is None or last.type == "dispatch.acked":
+    if last is None:
         return TimeoutError(waited)
+    attempt = last.payload.get("attempt")
+    if last.type == "dispatch.acked":
+        again = isinstance(attempt, int) and attempt > 1
+        told = f"; attempt {attempt} of it was begun last, and those before it did not end it"
+        return TimeoutError(f"{waited}{told}: the agent's log says why" if again else waited)
     if last.type == "dispatch.queued":
         return TimeoutError(
             f"{waited}: no agent {execution.agent_id!r} has taken it; does one run?"
         )
     why = last.payload.get("reason") or "the kernel's log says why"
-    return TimeoutError(
-        f"{waited}: attempt {last.payload.get('attempt')} of it could not be delivered: {why}"
-    )
+    return TimeoutError(f"{waited}: attempt {attempt} of it could not be delivered: {why}")
 
 
 def why_blocked(page: Callable[[int], Sequence[Event]]) -> str:

@@ -86,7 +86,7 @@ class Terminated(Signal):
 
 
 class LeaseSuperseded(Signal):
-    """Another attempt of this execution holds the lease now."""
+    """This attempt does not hold the lease of its execution any more."""
 
 
 class Interrupted(Signal):

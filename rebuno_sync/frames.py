@@ -11,7 +11,6 @@ from .nested import Results
 from .types import DecisionKind, Idempotency, StepDecision
 
 __all__ = [
-    "LEAVES_THE_STEP",
     "Frame",
     "forked",
     "late",
@@ -101,10 +100,6 @@ def refused(frame: Frame[C] | None, decision: StepDecision) -> Exception:
     if frame is not None:
         frame.refusal = refusal
     return refusal
-
-
-LEAVES_THE_STEP = (Signal, KeyboardInterrupt, SystemExit)
-"""What ends an attempt or the process, and says nothing of the effect."""
 
 
 def outside(what: str, *, others_live: bool) -> NoActiveExecution:

@@ -105,6 +105,10 @@ class KernelClient:
     takes_deltas = True
 
     @property
+    def takes_leases_back(self) -> bool:
+        return "release" in self._extensions
+
+    @property
     def keeps_tries(self) -> bool:
         return "attempts" in self._extensions
 
@@ -205,10 +209,11 @@ class KernelClient:
         body = outcome_body("error", json.dumps(reason))
         self._post(_path(lease.execution_id) + "/fail", body, lease)
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
-        if "release" not in self._extensions:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
+        if not self.takes_leases_back:
             return  # It runs out by itself.
         query = "?interrupted=1" if interrupted else ""
+        query += "&strike=0" if interrupted and not strike else ""
         path = f"{_path(lease.execution_id)}/release{query}"
         self._post_extension("release", path, "", lease)
 

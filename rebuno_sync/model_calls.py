@@ -26,6 +26,7 @@ from .errors import LeaseSuperseded, PolicyError, RateLimited, Signal
 from .frames import Frame
 from .heartbeat import Lease
 from .nested import keep, until_over
+from .outcomes import leaves_the_step
 from .recording import Recording
 from .strict import compact
 from .types import DecisionKind, Proposal, StepDecision, StepKind
@@ -239,10 +240,10 @@ class ModelCallSeams(ABC):
         """
         try:
             yield
-        except Exception:
-            self._close_calls(frame)
-            raise
-        except BaseException:
+        except BaseException as error:
+            if not leaves_the_step(error):
+                self._close_calls(frame)
+                raise
             self._close_streams(frame)
             for call in self._calls_of(frame):
                 if call.thread == threading.get_ident():

@@ -71,6 +71,7 @@ class Outbox:
         # What has nothing to do with what is held back.
         self.parks = kernel.parks
         self.renews_together = kernel.renews_together
+        self.takes_leases_back = kernel.takes_leases_back
         self.recorded, self.wall, self.renew = kernel.recorded, kernel.wall, kernel.renew
         self.get_execution, self.list_steps = kernel.get_execution, kernel.list_steps
         self.get_step, self.previous, self.spawn = kernel.get_step, kernel.previous, kernel.spawn
@@ -192,9 +193,9 @@ class Outbox:
             self._keeps_tries = False
             raise
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         self.flush()
-        self._kernel.release(lease, interrupted=interrupted)
+        self._kernel.release(lease, interrupted=interrupted, strike=strike)
 
     def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
         self.flush()

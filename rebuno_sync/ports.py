@@ -54,6 +54,10 @@ class AgentKernel(Protocol):
     def parks(self) -> bool:
         """Whether ``suspend`` takes a ``Wake`` (protocol.md 17, ``wake``)."""
 
+    @property
+    def takes_leases_back(self) -> bool:
+        """Whether ``release`` does anything; else a lease runs out, and its strike counts."""
+
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""
 
@@ -99,9 +103,9 @@ class AgentKernel(Protocol):
     def fail(self, lease: LeaseKey, reason: str) -> None:
         """End the execution as failed (protocol.md 9.4)."""
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         """Give the lease back (protocol.md 17, ``release``): due at once and no strike counts,
-        or, when ``interrupted``, due after the usual back-off with its strike."""
+        or, when ``interrupted``, due after the usual back-off, with its ``strike`` or without."""
 
     def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
         """Block the execution and retire the lease until what it waits for is settled

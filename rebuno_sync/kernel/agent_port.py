@@ -51,6 +51,7 @@ class AgentPort:
     takes_deltas = False
     keeps_tries = True
     parks = True
+    takes_leases_back = True
 
     def __init__(self, store: Callable[[], Store], clock: Clock, records: Records) -> None:
         self._store = store
@@ -290,13 +291,13 @@ class AgentPort:
     def previous(self, execution_id: str) -> object:
         return json.loads(self._records.left_behind(execution_id))
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         now, random = Moment.of(self._clock), self._clock.random()
         store = self._store()
         store.attempts.end(lease)
         lives = store.write(
             lambda db: dispatches.release(
-                db, lease, interrupted=interrupted, random=random, now=now
+                db, lease, interrupted=interrupted, strike=strike, random=random, now=now
             ),
             durable=False,
         )

@@ -335,7 +335,9 @@ class Dispatcher:
         """The agent has been closed meanwhile: another process may have the attempt at once."""
         self.store.attempts.end(due.lease)
         self.store.write(
-            lambda db: dispatches.release(db, due.lease, interrupted=False, random=0, now=now),
+            lambda db: dispatches.release(
+                db, due.lease, interrupted=False, strike=False, random=0, now=now
+            ),
             durable=False,
         )
 

@@ -356,6 +356,7 @@ class Release(_Silent):
     """Give the lease back (protocol.md 17)."""
 
     interrupted: bool
+    strike: bool
     random: float
     durable: ClassVar[bool] = False
 
@@ -367,6 +368,11 @@ class Release(_Silent):
         if not fence.holds(at, asked.lease, renewing=True):
             raise fence.superseded_error(asked.lease)
         dispatches.release(
-            db, asked.lease, interrupted=self.interrupted, random=self.random, now=now
+            db,
+            asked.lease,
+            interrupted=self.interrupted,
+            strike=self.strike,
+            random=self.random,
+            now=now,
         )
         return _DONE

@@ -110,6 +110,10 @@ class FaultyPort:
         return self._kernel.takes_deltas
 
     @property
+    def takes_leases_back(self) -> bool:
+        return self._kernel.takes_leases_back
+
+    @property
     def keeps_tries(self) -> bool:
         return self._kernel.keeps_tries
 
@@ -174,9 +178,11 @@ class FaultyPort:
     def fail(self, lease: LeaseKey, reason: str) -> None:
         return self._through("fail", lambda: self._kernel.fail(lease, reason))
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         name = "release(interrupted)" if interrupted else "release"
-        return self._through(name, lambda: self._kernel.release(lease, interrupted=interrupted))
+        return self._through(
+            name, lambda: self._kernel.release(lease, interrupted=interrupted, strike=strike)
+        )
 
 
 def _lost() -> None:

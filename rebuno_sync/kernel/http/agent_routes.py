@@ -108,7 +108,9 @@ def heartbeat(call: Call) -> Response:
 
 def release(call: Call) -> Response:
     interrupted = call.request.query("interrupted") == "1"
-    return _one(call, call.execution_id, Release(interrupted, call.core.clock.random()))
+    strike = call.request.query("strike") != "0"
+    operation = Release(interrupted, strike, call.core.clock.random())
+    return _one(call, call.execution_id, operation)
 
 
 def suspend(call: Call) -> Response:
