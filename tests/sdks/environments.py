@@ -25,8 +25,9 @@ def python_with_sdks(folder: Path) -> Path:
         if not (folder / "made").exists():
             _call(sys.executable, "-m", "venv", "--without-pip", folder)
             _stand_on(folder)
-            quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
-            _call(python, "-m", "pip", "install", *quiet, *_PACKAGES)
+            # Most of what is installed is never imported, so it need not be compiled.
+            options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
+            _call(python, "-m", "pip", "install", *options, *_PACKAGES)
             (folder / "made").touch()
     return python
 
