@@ -37,6 +37,8 @@ from .parallelism import parallel
 from .patching import patched
 from .pool import ThreadPoolExecutor, carry
 from .refusals import raise_for_refusal
+from .subagents import previous, subagent
+from .types import Result
 
 __all__ = [
     "APIError",
@@ -57,6 +59,7 @@ __all__ = [
     "PolicyError",
     "RateLimited",
     "RebunoError",
+    "Result",
     "Signal",
     "StepTimeout",
     "StorageError",
@@ -72,11 +75,13 @@ __all__ = [
     "now",
     "parallel",
     "patched",
+    "previous",
     "raise_for_refusal",
     "random",
     "run",
     "sleep",
     "step",
+    "subagent",
     "tool",
     "types",
     "uuid4",

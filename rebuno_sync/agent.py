@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from .binding import Binding, InputInvalid
+from .codec import PLAIN
 from .context import ExecutionContext
 from .errors import (
     APIError,
@@ -32,7 +33,7 @@ from .logs import learn_what_is_recorded
 from .ports import AgentKernel
 from .refusals import raise_for_refusal
 from .strict import mended
-from .types import ExecutionStatus
+from .types import ExecutionStatus, Result
 
 __all__ = ["Outcome", "OutcomeStatus", "dispatch"]
 
@@ -186,7 +187,11 @@ class _Attempt:
     # -- ends that are reported
 
     def _complete(self, value: object) -> Outcome:
+        state: str | None = None
         try:
+            if isinstance(value, Result):
+                state = None if value.state is None else PLAIN.encode(value.state, "state")
+                value = value.output
             output = self._handler.output.encode(value, "output")
         except Exception as error:  # a user's serializer may raise anything
             return self._fail(f"output_invalid: {error}", error)
@@ -194,7 +199,7 @@ class _Attempt:
             return self._unwind(signal)
         self._context.past.at_end()
         try:
-            self._lease.insist(lambda: self._kernel.complete(self._lease.key, output))
+            self._lease.insist(lambda: self._kernel.complete(self._lease.key, output, state))
         except APIError as error:
             if error.code in _OVER:
                 return self._settle_end(error, ExecutionStatus.COMPLETED)
@@ -242,7 +247,7 @@ class _Attempt:
     def _await_bodies(self) -> Signal | None:
         """Effects that the handler left running in other threads may still record their
         outcomes. A signal that one of them raised meanwhile ends the attempt."""
-        if not self._context.drain(GRACE_SECONDS):
+        if not self._context.bodies.drain(GRACE_SECONDS):
             _log.warning(
                 "execution %s ends while effects of it still run in other threads; their outcomes"
                 " will not be recorded",
@@ -268,14 +273,14 @@ class _Attempt:
             self._give_back(interrupted=not (changed and self._resumed_by_hand))
         elif status is OutcomeStatus.BLOCKED:
             # What began before the block still records its outcome; the next attempt is to meet it.
-            self._context.drain(GRACE_SECONDS)
+            self._context.bodies.drain(GRACE_SECONDS)
         _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
         error = CodeChanged(str(signal), self._id) if changed else None
         return Outcome(status, self._id, reason=str(signal), error=error)
 
     def _give_back(self, *, interrupted: bool) -> None:
         """Release the lease once no body runs under it; else it runs out by itself."""
-        if not self._context.drain(GRACE_SECONDS):
+        if not self._context.bodies.drain(GRACE_SECONDS):
             _log.warning(
                 "execution %s: effects still run, so its lease is left to run out", self._id
             )

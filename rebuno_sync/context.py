@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar, copy_context
 from typing import NoReturn, TypeVar
 
@@ -14,8 +15,6 @@ from .errors import (
     Blocked,
     Interrupted,
     LeaseSuperseded,
-    PolicyError,
-    RateLimited,
     RebunoError,
     Signal,
     Terminated,
@@ -62,11 +61,12 @@ class ExecutionContext:
         self.dispatch_attempt = lease.key.attempt
         self._kernel = kernel
         self._lease = lease
-        self._recording = Recording(kernel, lease)
+        self.recording = Recording(kernel, lease)
         self._execution = execution
         self._guard = threading.Lock()
-        self._bodies = Bodies()
-        self._signal: Signal | None = None
+        self.bodies = Bodies()
+        self.pending: Signal | None = None
+        """The signal that ended this attempt, whatever the handler did with it."""
         self._stopped = threading.Event()
         self._waits = False
         self._elsewhere = False
@@ -82,7 +82,7 @@ class ExecutionContext:
     @property
     def cancelled(self) -> bool:
         """Whether this attempt is over: cancelled, superseded, or stopped by a signal."""
-        return self._signal is not None or self._lease.over
+        return self.pending is not None or self._lease.over
 
     @property
     def replaying(self) -> bool:
@@ -102,21 +102,24 @@ class ExecutionContext:
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
         self._lease.moves.made()
-        pending = self._signal
-        if pending is not None:
-            self._stop(pending.again())
+        if self.pending is not None:
+            self._stop(self.pending.again())
         if self._lease.over:
             self._stop(LeaseSuperseded(self._lease.reason))
 
     def wait(self, seconds: float) -> None:
         """Sleep that many seconds; raises the pending signal as soon as this attempt is over."""
         self.check()
-        if not self._waits:
-            self._waits = True
-            self._lease.on_end(self._stopped.set)
-        with self._lease.moves.resting():
+        with self.resting():
             self._stopped.wait(seconds)
         self.check()
+
+    def resting(self) -> AbstractContextManager[None]:
+        """Who waits in it does not hang, and is woken when this attempt ends."""
+        if not self._waits:
+            self._waits = True
+            self._lease.on_end(self._tell_over)
+        return self._lease.moves.resting()
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
         """Call ``callback``, from another thread, when the lease of this attempt ends."""
@@ -161,7 +164,7 @@ class ExecutionContext:
         if outer is not None and outer.step_id:
             proposal = proposal._replace(parent=outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self._bodies.one_more():
+        with self.bodies.one_more():
             self.check()
             decision = self._submit(proposal, outer)
             if decision.decision == DecisionKind.PROCEED:
@@ -172,10 +175,10 @@ class ExecutionContext:
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         def propose() -> StepDecision:
             self.past.expect(proposal, outer)
-            return self._recording.submit(proposal)
+            return self.recording.submit(proposal)
 
         def ask() -> StepDecision:
-            decision = self._heard(propose)
+            decision = self.heard(propose)
             self.past.meet(decision, proposal, outer)
             return decision
 
@@ -195,12 +198,8 @@ class ExecutionContext:
             case DecisionKind.REPLAY:
                 self.check()
                 return replayed(decision, target, codec)
-            case DecisionKind.DENIED:
-                raise refused(
-                    outer, PolicyError(decision.reason or "policy_denied", decision.rule_id)
-                )
-            case DecisionKind.RATE_LIMITED:
-                raise refused(outer, RateLimited(decision.reason or "rate_limit_exceeded"))
+            case DecisionKind.DENIED | DecisionKind.RATE_LIMITED:
+                raise refused(outer, decision)
             case DecisionKind.BLOCKED | DecisionKind.EXECUTION_BLOCKED:
                 self._stop(Blocked())
             case DecisionKind.EXECUTION_TERMINAL:
@@ -223,19 +222,22 @@ class ExecutionContext:
                 raise late(self.id)
             if not self._lease.holds():
                 self._stop(LeaseSuperseded("the lease ran out before the body started"))
-            ran = self._call(run, codec, Frame(self, outer, step_id, results), bounds.timeout)
+            frame = Frame(self, outer, step_id, results, proposal.idempotency)
+            ran = self._call(run, codec, frame, bounds.timeout)
             self.stay_home()
-            return ran
+            return ran if frame.settled is None else Ran(settled=frame.settled)
 
-        policy, kept = bounds.retries, self._recording
+        policy, kept = bounds.retries, self.recording
         if policy.attempts == 1 and not met.attempt:
             ran = once()
         else:
-            ran = self._heard(lambda: settled(met, policy, kept, self.wait, once))
-        if (failure := ran.failure) is None:
-            decision = self._heard(lambda: self._recording.result(step_id, ran.result))
+            ran = self.heard(lambda: settled(met, policy, kept, self.wait, once))
+        if ran.settled is not None:
+            decision = ran.settled
+        elif (failure := ran.failure) is None:
+            decision = self.heard(lambda: self.recording.result(step_id, ran.result))
         else:
-            decision = self._heard(lambda: self._recording.failure(step_id, failure))
+            decision = self.heard(lambda: self.recording.failure(step_id, failure))
         self.check()
         if decision.decision == DecisionKind.REPLAY:
             return replayed(decision, target, codec)
@@ -256,7 +258,7 @@ class ExecutionContext:
             if timeout is None:
                 value = run()
             else:
-                value = within(timeout, run, self._bodies.one_more, frame.step_id)
+                value = within(timeout, run, self.bodies.one_more, frame.step_id)
         except BaseException as error:
             self._stop_if_marked(frame)
             if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):
@@ -276,7 +278,7 @@ class ExecutionContext:
 
     # -- signals
 
-    def _heard(self, ask: Callable[[], R]) -> R:
+    def heard(self, ask: Callable[[], R]) -> R:
         """What the kernel answers; a signal ends this attempt."""
         try:
             return ask()
@@ -287,8 +289,8 @@ class ExecutionContext:
     def _remember(self, signal: Signal) -> None:
         """This attempt is over, whatever the code around does with the signal."""
         with self._guard:
-            self._signal = self._signal or signal
-        self._stopped.set()
+            self.pending = self.pending or signal
+        self._tell_over()
         frame = _frame.get()
         if frame is not None and frame.context is self:
             frame.mark(signal)
@@ -301,16 +303,15 @@ class ExecutionContext:
         if frame.signal is not None:
             self._stop(frame.signal.again())
 
-    @property
-    def pending(self) -> Signal | None:
-        """The signal that ended this attempt, whatever the handler did with it."""
-        return self._signal
-
     def interrupt(self, reason: str) -> None:
         """No further effect may start: the host gives this attempt up."""
         with self._guard:
-            self._signal = self._signal or Interrupted(reason)
+            self.pending = self.pending or Interrupted(reason)
+        self._tell_over()
+
+    def _tell_over(self) -> None:
         self._stopped.set()
+        self.bodies.nudge()
 
     # -- bodies and threads
 
@@ -333,9 +334,10 @@ class ExecutionContext:
             raise late(self.id)
         return frame
 
-    def drain(self, seconds: float) -> bool:
-        """Wait until no body runs, at most that long; whether none does."""
-        return self._bodies.drain(seconds)
+    @property
+    def body(self) -> Frame[ExecutionContext] | None:
+        """The frame of the step in whose body the calling thread is."""
+        return self._current_frame() if self.around else None
 
     def activate(self, fn: Callable[[], R]) -> R:
         """Call ``fn`` with this as the current execution of the calling thread.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
-from .types import DecisionKind, Proposal, StepDecision
+from .types import DecisionKind, Idempotency, Proposal, StepDecision
 
 __all__ = [
     "LEAVES_THE_STEP",
@@ -34,7 +34,7 @@ class Frame(Generic[C]):
 
     __slots__ = (
         *("context", "outer", "step_id", "results"),
-        *("signal", "refusal", "ended", "abandoned"),
+        *("signal", "refusal", "ended", "abandoned", "once", "settled"),
     )
 
     def __init__(
@@ -43,11 +43,16 @@ class Frame(Generic[C]):
         outer: Frame[C] | None,
         step_id: str = "",
         results: Results | None = None,
+        idempotency: str = "",
     ) -> None:
         self.context = context
         self.outer = outer
         self.step_id = step_id
         self.results = results
+        self.once = idempotency == Idempotency.AT_MOST_ONCE
+        """Whether its body must not run again."""
+        self.settled: StepDecision | None = None
+        """How a subagent, which stands for its step, has ended."""
         self.signal: Signal | None = None
         self.refusal: Exception | None = None
         self.ended = False
@@ -154,8 +159,14 @@ def _call_of(proposal: Proposal) -> _Call:
     return proposal.kind, proposal.target, proposal.args
 
 
-def refused(frame: Frame[C] | None, refusal: PolicyError | RateLimited) -> Exception:
-    """Note in whose body an effect was refused, apart from refusals that the body itself raises."""
+def refused(frame: Frame[C] | None, decision: StepDecision) -> Exception:
+    """The error of an effect that was refused; noted in whose body that was, apart from refusals
+    that the body itself raises."""
+    refusal: PolicyError | RateLimited
+    if decision.decision == DecisionKind.DENIED:
+        refusal = PolicyError(decision.reason or "policy_denied", decision.rule_id)
+    else:
+        refusal = RateLimited(decision.reason or "rate_limit_exceeded")
     if frame is not None:
         frame.refusal = refusal
     return refusal

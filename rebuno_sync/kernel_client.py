@@ -4,33 +4,50 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from .clock import SYSTEM
 from .errors import APIError, NetworkError, NotFoundError, api_error
+from .messages import (
+    completion_body,
+    creation_body,
+    decision_of,
+    outcome_body,
+    recorded_of,
+    submit_body,
+)
 from .ports import Clock
 from .remote_clock import RemoteClock
 from .replies import error_of, understood
 from .signing import sign_body, sign_request
 from .transport import Reply, Transport
-from .types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
+from .types import (
+    Execution,
+    LeaseKey,
+    Proposal,
+    Recorded,
+    Renewal,
+    Spawn,
+    Step,
+    StepDecision,
+    Wake,
+)
 
 __all__ = [
     "EXTENSIONS",
     "Answer",
     "KernelClient",
     "NotOffered",
-    "decision_of",
     "extensions_in",
-    "outcome_body",
-    "submit_body",
 ]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
+EXTENSIONS = (
+    *("request-id", "batch", "leases", "release", "wake", "attempts", "cancel-notice", "runner"),
+)
 """The extensions that this agent understands (protocol.md 17, and the service page)."""
 
 _UNAUTHORIZED = 401
@@ -122,7 +139,7 @@ class KernelClient:
     def recorded(self, execution_id: str) -> list[Recorded]:
         # A kernel that does not know this parameter tells all, as if it were not there.
         steps = self._steps(_path(execution_id) + "/steps?values=none")
-        found = [_recorded(step) for step in steps]
+        found = [recorded_of(step) for step in steps]
         return sorted(found, key=lambda step: step.started_at or 0)
 
     def wall(self) -> int:
@@ -182,8 +199,9 @@ class KernelClient:
             for index in range(len(leases))
         ]
 
-    def complete(self, lease: LeaseKey, output: str) -> None:
-        self._post(_path(lease.execution_id) + "/complete", outcome_body("output", output), lease)
+    def complete(self, lease: LeaseKey, output: str, state: str | None = None) -> None:
+        body = completion_body(output, state)
+        self._post(_path(lease.execution_id) + "/complete", body, lease)
 
     def fail(self, lease: LeaseKey, reason: str) -> None:
         body = outcome_body("error", json.dumps(reason))
@@ -195,6 +213,40 @@ class KernelClient:
         query = "?interrupted=1" if interrupted else ""
         path = f"{_path(lease.execution_id)}/release{query}"
         self._post_extension("release", path, "", lease)
+
+    @property
+    def parks(self) -> bool:
+        return "wake" in self._extensions
+
+    def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
+        path = f"{_path(lease.execution_id)}/suspend"
+        body = "" if wake is None else json.dumps(wake._asdict())
+        try:
+            answer = self._post(path, body, lease)
+        except APIError as error:
+            if error.code == APIError.code and error.status_code in (404, 405):
+                return False  # Before protocol.md 9.7 nothing is parked: it is waited for.
+            raise
+        return understood("whether it is suspended", lambda: bool(answer["suspended"]))
+
+    def spawn(self, lease: LeaseKey, spawn: Spawn) -> Execution:
+        """Needs an API key (``REBUNO_API_KEY``) where the kernel asks operators for one."""
+        body = creation_body(lease.execution_id, spawn)
+        target = self._transport.target("/v0/executions")
+        headers = [("Content-Type", "application/json")]
+        if token := os.environ.get("REBUNO_API_KEY"):
+            headers.append(("Authorization", f"Bearer {token}"))
+        reply = self._transport.send("POST", target, headers, body.encode())
+        answer = _read(reply, f"POST {target}")
+        return understood("an execution", lambda: Execution.model_validate(answer))
+
+    def get_step(self, execution_id: str, step_id: str) -> Step:
+        answer = self._get(f"{_path(execution_id)}/steps/{quote(step_id, safe='')}")
+        return understood("a step", lambda: Step.model_validate(answer))
+
+    def previous(self, execution_id: str) -> object:
+        answer = self._get(_path(execution_id) + "/previous")
+        return understood("a state", lambda: answer["state"])
 
     # -- beyond the port
 
@@ -332,61 +384,6 @@ def _is_not_found(error: APIError) -> bool:
 
 def _path(execution_id: str) -> str:
     return f"/v0/executions/{quote(execution_id, safe='')}"
-
-
-def _recorded(step: Step) -> Recorded:
-    return Recorded(
-        step.step_id,
-        step.kind,
-        step.target,
-        step.args_hash,
-        step.status.terminal,
-        step.idempotency,
-        None,
-        _microseconds(step.started_at),
-        _microseconds(step.completed_at),
-    )
-
-
-def _microseconds(at: datetime | None) -> int | None:
-    return None if at is None else round(at.timestamp() * 1_000_000)
-
-
-def submit_body(proposal: Proposal) -> str:
-    """What a submit says. The arguments are spliced in as they are: parsing and writing 30 KB
-    again costs more than the rest."""
-    return (
-        f'{{"kind":{json.dumps(proposal.kind)},"target":{json.dumps(proposal.target)},'
-        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"}}'
-    )
-
-
-def outcome_body(member: str, text: str) -> str:
-    """What an outcome says: one member, whose JSON text is given."""
-    return f'{{"{member}":{text}}}'
-
-
-def decision_of(answer: Any) -> StepDecision:
-    """A decision (protocol.md 3.3); raises ``NetworkError`` for what is none."""
-    return understood("a decision", lambda: _decision(answer))
-
-
-def _decision(answer: Any) -> StepDecision:
-    return StepDecision(
-        decision=answer["decision"],
-        step_id=answer.get("step_id", ""),
-        result_json=_text(answer, "result"),
-        error_json=_text(answer, "error"),
-        approval_id=answer.get("approval_id", ""),
-        reason=answer.get("reason", ""),
-        rule_id=answer.get("rule_id", ""),
-        attempt=int(answer.get("attempt") or 0),
-        retry_in=float(answer.get("retry_in") or 0.0),
-    )
-
-
-def _text(answer: dict[str, Any], key: str) -> str | None:
-    return json.dumps(answer[key], separators=(",", ":")) if key in answer else None
 
 
 def _read(reply: Reply, what: str) -> Any:

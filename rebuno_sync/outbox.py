@@ -18,20 +18,19 @@ from .errors import APIError, Interrupted, NetworkError, api_error
 from .failures import not_storable
 from .heartbeat import Lease
 from .held import Held, Request, size_of
-from .kernel_client import Answer, KernelClient, NotOffered, decision_of
+from .kernel_client import Answer, KernelClient, NotOffered
+from .messages import completion_body, decision_of, submit_body
 from .replies import error_of
 from .sender import Sender
 from .types import (
     LARGEST_BATCH,
     DecisionKind,
-    Execution,
     Idempotency,
     LeaseKey,
     Proposal,
-    Renewal,
-    Step,
     StepDecision,
     StepKind,
+    Wake,
 )
 
 __all__ = ["Outbox"]
@@ -67,16 +66,16 @@ class Outbox:
         self._lost: dict[str, Request] = {}
         self._sending = threading.Lock()
         self._broken: APIError | str | None = None
-        self.recorded = kernel.recorded
-        self.wall = kernel.wall
+        # What has nothing to do with what is held back.
+        self.parks = kernel.parks
+        self.renews_together = kernel.renews_together
+        self.recorded, self.wall, self.renew = kernel.recorded, kernel.wall, kernel.renew
+        self.get_execution, self.list_steps = kernel.get_execution, kernel.list_steps
+        self.get_step, self.previous, self.spawn = kernel.get_step, kernel.previous, kernel.spawn
 
     @property
     def wants_request_ids(self) -> bool:
         return self._asks_with_ids
-
-    @property
-    def renews_together(self) -> bool:
-        return self._kernel.renews_together
 
     @property
     def keeps_tries(self) -> bool:
@@ -156,11 +155,11 @@ class Outbox:
             decision_of,
         )
 
-    def complete(self, lease: LeaseKey, output: str) -> None:
+    def complete(self, lease: LeaseKey, output: str, state: str | None = None) -> None:
         self._with_held(
-            lambda: f'{{"op":"complete","output":{output}}}',
-            len(output),
-            lambda: self._kernel.complete(lease, output),
+            lambda: f'{{"op":"complete",{completion_body(output, state)[1:]}',
+            len(output) + len(state or ""),
+            lambda: self._kernel.complete(lease, output, state),
             lambda _: None,
             ends=True,
         )
@@ -195,16 +194,10 @@ class Outbox:
         self.flush()
         self._kernel.release(lease, interrupted=interrupted)
 
-    # -- what is only passed on
-
-    def get_execution(self, execution_id: str) -> Execution:
-        return self._kernel.get_execution(execution_id)
-
-    def list_steps(self, execution_id: str) -> list[Step]:
-        return self._kernel.list_steps(execution_id)
-
-    def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
-        return self._kernel.renew(leases)
+    def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
+        self.flush()
+        self._raise_if_broken()
+        return self._kernel.suspend(lease, wake)
 
     # -- sending
 
@@ -384,11 +377,7 @@ def _may_be_held(proposal: Proposal) -> bool:
 
 
 def _submit(proposal: Proposal) -> str:
-    return (
-        f'{{"op":"submit","kind":{json.dumps(proposal.kind)},'
-        f'"target":{json.dumps(proposal.target)},"args":{proposal.args or "null"},'
-        f'"idempotency":"{proposal.idempotency}"}}'
-    )
+    return f'{{"op":"submit",{submit_body(proposal)[1:]}'
 
 
 def _refusal(answer: Answer) -> APIError:

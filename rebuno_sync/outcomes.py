@@ -17,6 +17,8 @@ class Ran(NamedTuple):
     result: str = "null"
     failure: str | None = None
     error: BaseException | None = None
+    settled: StepDecision | None = None
+    """How a subagent that stands for the step has ended: the kernel has recorded that itself."""
 
 
 def live(ran: Ran, target: str, step_id: str, codec: Codec) -> object:

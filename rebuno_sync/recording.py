@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from .clock import SYSTEM
 from .errors import (
@@ -28,9 +29,11 @@ from .failures import not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
 from .turns import take_turn
-from .types import DecisionKind, Proposal, StepDecision
+from .types import DecisionKind, Execution, Proposal, Spawn, Step, StepDecision, Wake
 
 __all__ = ["Recording"]
+
+T = TypeVar("T")
 
 _OUTCOME_TRIES = 3
 
@@ -143,6 +146,39 @@ class Recording:
         if decision.decision == DecisionKind.REPLAY:
             return replace(decision, step_id=step_id)
         return decision
+
+    @property
+    def parks(self) -> bool:
+        """Whether the kernel can wake an execution that sleeps."""
+        return self._kernel.parks
+
+    def step(self, step_id: str) -> Step:
+        """A step as it stands now."""
+        key = self._lease.key
+        return self._asked("a step", lambda: self._kernel.get_step(key.execution_id, step_id))
+
+    def suspend(self, wake: Wake | None) -> bool:
+        """Have the execution parked; whether it is, and the lease with that gone."""
+        return self._asked("suspending", lambda: self._kernel.suspend(self._lease.key, wake))
+
+    def spawn(self, spawn: Spawn) -> Execution:
+        """Create a subagent. Asked again it is the same one: its key is the step's id."""
+        return self._asked("a subagent", lambda: self._kernel.spawn(self._lease.key, spawn))
+
+    def previous(self) -> object:
+        """What the execution before left behind."""
+        key = self._lease.key
+        return self._asked("previous()", lambda: self._kernel.previous(key.execution_id))
+
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
+        """Ask what may be asked again."""
+        try:
+            return self._lease.insist(ask)
+        except APIError as error:
+            self._stop_if_over(error)
+            raise
+        except (NetworkError, StorageError) as error:
+            raise Interrupted(f"{what}: {error}") from error
 
     def _stop_if_unlike(self, decision: StepDecision) -> None:
         """A step that has ended the other way, result for error, was settled by another attempt:

@@ -150,6 +150,24 @@ class LeaseKey(NamedTuple):
         return self[:3] == other[:3]
 
 
+class Wake(NamedTuple):
+    """When an execution that sleeps is to go on (protocol.md 17, ``wake``)."""
+
+    step_id: str
+    """The sleep."""
+    seconds: float
+    """From now."""
+
+
+class Spawn(NamedTuple):
+    """A subagent that a step is to wait for (protocol.md 9.7)."""
+
+    agent_id: str
+    input_json: str
+    step_id: str
+    session: str = ""
+
+
 class Proposal(NamedTuple):
     """An effect that is submitted before it runs (protocol.md 7.1)."""
 
@@ -232,6 +250,25 @@ class Execution(_Wire):
     failure_reason: str = ""
     deadline_at: datetime | None = None
     idempotency_key: str | None = None
+    session: str | None = None
+    parent_execution_id: str | None = None
+    """The execution whose state it goes on from."""
+    spawned_by: dict[str, str] | None = None
+    """Of a subagent: ``execution_id`` and ``step_id`` of the step that it stands for."""
+    on_behalf_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a handler returns to leave a state behind: ``previous()`` gives it to the next
+    execution. Without a state, that gets the output.
+
+    ``output``: any JSON value, the execution's output. ``state``: any JSON value; ``None`` for
+    none.
+    """
+
+    output: Any = None
+    state: Any = None
 
 
 class ExecutionPage(_Wire):

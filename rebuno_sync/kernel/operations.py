@@ -11,8 +11,17 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from ..canonical import canonicalize
 from ..errors import APIError, api_error
-from ..types import DecisionKind, ExecutionStatus, Idempotency, LeaseKey, Proposal, StepDecision
-from . import dispatches, executions, fence, identity, steps, tries
+from ..types import (
+    DecisionKind,
+    DispatchStatus,
+    ExecutionStatus,
+    Idempotency,
+    LeaseKey,
+    Proposal,
+    StepDecision,
+    Wake,
+)
+from . import dispatches, executions, fence, identity, parking, steps, tries
 from .moment import Moment
 from .store import Connection, calls, queue, tables
 from .store.rows import REMOTE, Standing
@@ -26,6 +35,7 @@ __all__ = [
     "Release",
     "Settle",
     "Submit",
+    "Suspend",
     "Try",
     "check_owner",
     "standing",
@@ -51,6 +61,8 @@ class Answer(NamedTuple):
     status: int
     decision: StepDecision | None = None
     error: APIError | None = None
+    suspended: bool | None = None
+    """Of a suspend alone."""
 
     @property
     def accepted(self) -> bool:
@@ -266,6 +278,7 @@ class End(_Silent):
     status: ExecutionStatus
     output: str | None = None
     reason: str = ""
+    state: str | None = None
     durable: ClassVar[bool] = True
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
@@ -274,8 +287,40 @@ class End(_Silent):
         if at.status.terminal:
             raise fence.terminal_error(asked.lease.execution_id)
         _renew(db, at, asked, now)
-        executions.end(db, at.execution, self.status, now, output=self.output, reason=self.reason)
+        executions.end(
+            db,
+            at.execution,
+            self.status,
+            now,
+            output=self.output,
+            reason=self.reason,
+            state=self.state,
+        )
         return _DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Park the execution until nothing of it waits any more (protocol.md 9.7), or until the sleep
+    that a step is has lasted (17, ``wake``)."""
+
+    wake: Wake | None = None
+    durable: ClassVar[bool] = False
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        at = standing(db, asked, now)
+        check_owner(at, asked)
+        if at.status.terminal:
+            raise fence.terminal_error(asked.lease.execution_id)
+        _renew(db, at, asked, now)
+        return Answer(200, suspended=parking.suspend(db, at, self.wake, now))
+
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        # The attempt is still the newest of its dispatch, so nobody else has retired it.
+        return Answer(200, suspended=at.dispatch_status is DispatchStatus.EXHAUSTED)
+
+    def departs(self, answer: Answer) -> bool:
+        return not answer.accepted
 
 
 @dataclass(frozen=True, slots=True)

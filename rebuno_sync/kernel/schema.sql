@@ -30,8 +30,17 @@ CREATE TABLE executions (
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
   deadline_at     INTEGER,
-  deadline_due    REAL
+  deadline_due    REAL,
+  max_attempts    INTEGER NOT NULL,        -- of each of its dispatches
+  session         TEXT,
+  parent          TEXT,                    -- the id of the execution whose state it continues from
+  spawner         TEXT,                    -- of a subagent: the execution that it was created from,
+  spawner_step    TEXT,                    -- and the id of the step that it stands for
+  on_behalf_of    TEXT,
+  state           TEXT                     -- what it left to the execution after it; JSON
 );
+CREATE INDEX executions_by_session ON executions (session, status, id) WHERE session IS NOT NULL;
+CREATE INDEX executions_by_spawner ON executions (spawner, spawner_step) WHERE spawner IS NOT NULL;
 CREATE UNIQUE INDEX executions_by_key ON executions (agent_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX executions_by_agent ON executions (agent_id, id);
 CREATE INDEX executions_by_status ON executions (status, id);
@@ -146,6 +155,16 @@ CREATE INDEX approvals_by_step ON approvals (step);
 CREATE INDEX approvals_by_status ON approvals (status);
 CREATE INDEX approvals_pending ON approvals (timeout_due) WHERE status = 'pending';
 CREATE INDEX approvals_of_execution ON approvals (execution) WHERE status = 'pending';
+
+-- Sleeps of parked executions, by the step that each is.
+CREATE TABLE wakes (
+  step      INTEGER PRIMARY KEY REFERENCES steps (n),
+  execution INTEGER NOT NULL REFERENCES executions (n),
+  due_at    INTEGER NOT NULL,
+  due       REAL NOT NULL
+);
+CREATE INDEX wakes_due ON wakes (due);
+CREATE INDEX wakes_of_execution ON wakes (execution);
 
 -- Token buckets of rate limits (protocol.md 11.7).
 CREATE TABLE rate_buckets (

@@ -20,6 +20,7 @@ __all__ = [
     "execution_status",
     "execution_view",
     "report_view",
+    "spawned_by_json",
     "step_view",
 ]
 
@@ -50,7 +51,18 @@ def execution_view(row: ExecutionRow) -> Execution:
         failure_reason=row.failure_reason,
         deadline_at=_optional_time(row.deadline_at),
         idempotency_key=row.idempotency_key,
+        session=row.session,
+        parent_execution_id=row.parent,
+        spawned_by=_json(spawned_by_json(row)),
+        on_behalf_of=row.on_behalf_of,
     )
+
+
+def spawned_by_json(row: ExecutionRow) -> str | None:
+    """What a subagent stands for, as JSON."""
+    if row.spawner is None:
+        return None
+    return json.dumps({"execution_id": row.spawner, "step_id": row.spawner_step})
 
 
 def agent_view(row: AgentRow) -> Agent:
@@ -159,7 +171,10 @@ def _execution_payload(
         payload["reason"] = reason
     if "deadline_at" in detail:
         payload["deadline_at"] = _time(detail["deadline_at"]).isoformat().replace("+00:00", "Z")
-    return payload
+    if "wake_at" in detail:
+        payload["wake_at"] = _time(detail["wake_at"]).isoformat().replace("+00:00", "Z")
+    said = ("session", "parent_execution_id", "spawned_by", "reason")
+    return {**payload, **{name: detail[name] for name in said if name in detail}}
 
 
 def _dispatch_payload(execution_id: str, kind: str, detail: _Payload) -> _Payload:

@@ -8,7 +8,17 @@ from typing import TypeVar
 
 from rebuno_sync.errors import NetworkError
 from rebuno_sync.ports import AgentKernel
-from rebuno_sync.types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
+from rebuno_sync.types import (
+    Execution,
+    LeaseKey,
+    Proposal,
+    Recorded,
+    Renewal,
+    Spawn,
+    Step,
+    StepDecision,
+    Wake,
+)
 
 __all__ = ["FaultyPort"]
 
@@ -97,6 +107,22 @@ class FaultyPort:
     def keeps_tries(self) -> bool:
         return self._kernel.keeps_tries
 
+    @property
+    def parks(self) -> bool:
+        return self._kernel.parks
+
+    def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
+        return self._through("suspend", lambda: self._kernel.suspend(lease, wake))
+
+    def spawn(self, lease: LeaseKey, spawn: Spawn) -> Execution:
+        return self._through("spawn", lambda: self._kernel.spawn(lease, spawn))
+
+    def get_step(self, execution_id: str, step_id: str) -> Step:
+        return self._through("get_step", lambda: self._kernel.get_step(execution_id, step_id))
+
+    def previous(self, execution_id: str) -> object:
+        return self._through("previous", lambda: self._kernel.previous(execution_id))
+
     def get_execution(self, execution_id: str) -> Execution:
         return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))
 
@@ -137,8 +163,8 @@ class FaultyPort:
         except NetworkError:
             return [Renewal.UNKNOWN] * len(leases)
 
-    def complete(self, lease: LeaseKey, output: str) -> None:
-        return self._through("complete", lambda: self._kernel.complete(lease, output))
+    def complete(self, lease: LeaseKey, output: str, state: str | None = None) -> None:
+        return self._through("complete", lambda: self._kernel.complete(lease, output, state))
 
     def fail(self, lease: LeaseKey, reason: str) -> None:
         return self._through("fail", lambda: self._kernel.fail(lease, reason))

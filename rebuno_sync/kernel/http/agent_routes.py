@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from ...errors import APIError, api_error
-from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal
-from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Try
+from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal, Wake
+from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Suspend, Try
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
 from .encoding import decision_json, error_json, list_json, step_json
@@ -22,11 +22,13 @@ __all__ = [
     "get_step",
     "heartbeat",
     "list_steps",
+    "previous",
     "put_metadata",
     "release",
     "renew_many",
     "stream",
     "submit",
+    "suspend",
 ]
 
 _LONGEST_DELTA_BYTES = 7000
@@ -39,6 +41,7 @@ _FAIL_STEP = frozenset({"error", "captures", "capture_failures"})
 _ATTEMPT = frozenset({"attempt", "error", "retry_in"})
 _COMPLETE = frozenset({"output", "state"})
 _FAIL = frozenset({"error"})
+_SUSPEND = frozenset({"step_id", "seconds"})
 _STREAM = frozenset({"seq", "data"})
 _BATCH = frozenset({"operations"})
 _OPERATION = frozenset({"op", "step_id"}) | _SUBMIT | _COMPLETE_STEP | _FAIL_STEP | _COMPLETE
@@ -59,6 +62,11 @@ def get_step(call: Call) -> Response:
     execution_id = call.execution_id
     row = call.core.records.step(execution_id, call.names[1], call.principal)
     return json_response(step_json(execution_id, row))
+
+
+def previous(call: Call) -> Response:
+    state = call.core.records.left_behind(call.execution_id, call.principal)
+    return json_response(f'{{"state":{state}}}')
 
 
 # -- one operation
@@ -103,10 +111,19 @@ def release(call: Call) -> Response:
     return _one(call, call.execution_id, Release(interrupted, call.core.clock.random()))
 
 
+def suspend(call: Call) -> Response:
+    fields = call.fields(_SUSPEND)
+    step_id = fields.text("step_id")
+    wake = Wake(step_id, fields.number("seconds")) if step_id else None
+    return _one(call, call.execution_id, Suspend(wake))
+
+
 def _one(call: Call, execution_id: str, operation: Operation) -> Response:
     (answer,) = call.core.remote.perform(call.asked(execution_id), (operation,))
     if answer.error is not None:
         return failed(answer.error)
+    if answer.suspended is not None:
+        return json_response(json.dumps({"suspended": answer.suspended}))
     if answer.decision is None:
         return no_content()
     return json_response(decision_json(answer.decision))
@@ -135,8 +152,12 @@ def _fail_step(fields: Fields, step_id: str) -> Settle:
 
 
 def _complete(fields: Fields) -> End:
-    fields.refuse("state")
-    return End(ExecutionStatus.COMPLETED, output=fields.raw("output"))
+    state = fields.raw("state")
+    return End(
+        ExecutionStatus.COMPLETED,
+        output=fields.raw("output"),
+        state=None if state == "null" else state,
+    )
 
 
 def _fail(fields: Fields) -> End:

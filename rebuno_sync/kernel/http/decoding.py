@@ -112,6 +112,11 @@ class Fields:
     def array(self, name: str) -> list[Any]:
         return list(self._read(name, (list,)) or [])
 
+    def members(self, name: str) -> dict[str, Any] | None:
+        """An object; ``None`` when it is absent."""
+        found: dict[str, Any] | None = self._read(name, (dict,))
+        return found
+
     def refuse(self, *names: str) -> None:
         """Refuse what is known to the protocol and not built in this kernel, unless it is empty."""
         for name in names:

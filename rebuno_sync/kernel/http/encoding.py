@@ -12,7 +12,7 @@ from ...types import StepDecision
 from ..moment import utc_text
 from ..policy import Report, Trial
 from ..store.rows import AgentRow, ApprovalRow, ExecutionRow, StepRow
-from ..views import approval_status, dispatch_status, execution_status
+from ..views import approval_status, dispatch_status, execution_status, spawned_by_json
 
 __all__ = [
     "agent_json",
@@ -75,6 +75,10 @@ def execution_json(row: ExecutionRow) -> str:
             ("updated_at", _time(row.updated_at)),
             ("deadline_at", _time(row.deadline_at)),
             ("idempotency_key", _unless_empty(row.idempotency_key)),
+            ("session", _unless_empty(row.session)),
+            ("parent_execution_id", _unless_empty(row.parent)),
+            ("spawned_by", spawned_by_json(row)),
+            ("on_behalf_of", _unless_empty(row.on_behalf_of)),
         )
     )
 
@@ -109,6 +113,7 @@ def step_json(execution_id: str, row: StepRow, *, values: bool = True) -> str:
     )
 
 
+_SAID_OF_EXECUTIONS = ("session", "parent_execution_id", "spawned_by")
 _SAID_OF_STEPS = ("rule_id", "reason", "policy_hash", "usage")
 
 
@@ -129,13 +134,16 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("retry_in", _number(detail.get("retry_in"))),
         ]
     elif subject == "execution":
-        why = reason if kind in ("execution.failed", "execution.cancelled") else ""
+        ended = kind in ("execution.failed", "execution.cancelled")
+        why = reason if ended else detail.get("reason")
         payload = [
             ("execution_id", _text(execution_id)),
             ("status", _text(execution_status(kind))),
             ("output", output if kind == "execution.completed" else None),
             ("reason", _unless_empty(why)),
             ("deadline_at", _time(detail.get("deadline_at"))),
+            ("wake_at", _time(detail.get("wake_at"))),
+            *((name, _json(detail.get(name))) for name in _SAID_OF_EXECUTIONS),
         ]
     elif subject == "approval":
         payload = [

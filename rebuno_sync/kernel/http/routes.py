@@ -41,6 +41,8 @@ ROUTES: dict[str, dict[str, Route]] = {
     f"{_STEP}/stream": {"POST": Route(Auth.HMAC, agents.stream)},
     _STEP: {"GET": Route(Auth.EITHER, agents.get_step)},
     f"{_EXECUTION}/fail": {"POST": Route(Auth.HMAC, agents.fail)},
+    f"{_EXECUTION}/suspend": {"POST": Route(Auth.HMAC, agents.suspend)},
+    f"{_EXECUTION}/previous": {"GET": Route(Auth.EITHER, agents.previous)},
     f"{_EXECUTION}/release": {"POST": Route(Auth.HMAC, agents.release)},
     "/v0/executions": {
         "POST": Route(Auth.BEARER, operators.create),

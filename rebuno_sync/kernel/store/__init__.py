@@ -1,6 +1,6 @@
 """The kernel's file: the only modules that know SQLite and SQL."""
 
-from . import calls, counters, queue, registry, rows, tables, waiting
+from . import calls, counters, kinship, queue, registry, rows, tables, waiting, wakes
 from .database import Connection, Database
 from .owners import Owner
 from .store import Store
@@ -12,9 +12,11 @@ __all__ = [
     "Store",
     "calls",
     "counters",
+    "kinship",
     "queue",
     "registry",
     "rows",
     "tables",
     "waiting",
+    "wakes",
 ]
