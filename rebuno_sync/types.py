@@ -25,6 +25,7 @@ __all__ = [
     "Execution",
     "ExecutionPage",
     "ExecutionStatus",
+    "ForkPoints",
     "Idempotency",
     "LeaseKey",
     "PolicyReport",
@@ -32,6 +33,7 @@ __all__ = [
     "Proposal",
     "Recorded",
     "Renewal",
+    "ResourceCheckpoint",
     "Step",
     "StepDecision",
     "StepKind",
@@ -256,6 +258,34 @@ class Execution(_Wire):
     spawned_by: dict[str, str] | None = None
     """Of a subagent: ``execution_id`` and ``step_id`` of the step that it stands for."""
     on_behalf_of: str | None = None
+    forked_from: str | None = None
+    """Of a fork: the execution that it is one of."""
+    fork_seq: int = 0
+    """The event of that execution at which it was forked; 0 of what is no fork."""
+    restoration: dict[str, Any] | None = None
+    """Where ``fork`` answers: what each resource is restored from (protocol.md 9.5)."""
+
+
+class ResourceCheckpoint(_Wire):
+    """A captured state of a resource: it covers the events from ``covered_seq`` up to, and without,
+    ``invalidated_seq``."""
+
+    key: str
+    generation: int
+    checkpoint_ref: str
+    covered_seq: int
+    invalidated_seq: int | None = None
+    """``None`` while nothing has changed the resource since."""
+
+
+class ForkPoints(_Wire):
+    """Where an execution can be forked (protocol.md 9.5)."""
+
+    latest_seq: int
+    """The number of its last event: it can be forked at any event up to that."""
+    resources: dict[str, int] = {}
+    """By resource, the event that registered it."""
+    checkpoints: list[ResourceCheckpoint] = []
 
 
 @dataclass(frozen=True, slots=True)

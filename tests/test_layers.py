@@ -48,6 +48,7 @@ LAYERS = {
             "messages",
             "kernel_client",
             "governance",
+            "branching",
             "client",
         ),
         *("sender", "held", "outbox"),

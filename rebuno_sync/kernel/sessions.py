@@ -67,7 +67,9 @@ def admit(db: Connection, session: str, now: Moment) -> None:
     row = None if execution_id is None else tables.execution(db, execution_id)
     if row is None:
         return
-    parent = row.parent or kinship.last_completed(db, session, row.agent_id)
+    parent = row.parent
+    if parent is None and row.forked_from is None:
+        parent = kinship.last_completed(db, session, row.agent_id)
     kinship.begin(db, row.n, parent, now.wall)
     detail = {"deadline_at": row.deadline_at, "session": session, "parent_execution_id": parent}
     said = {name: value for name, value in detail.items() if value is not None}

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import APIError
 from ...types import StepDecision
+from ..forks import Points
 from ..moment import utc_text
 from ..policy import Report, Trial
 from ..store.rows import AgentRow, ApprovalRow, ExecutionRow, StepRow
@@ -24,6 +25,7 @@ __all__ = [
     "list_json",
     "number_json",
     "page_json",
+    "points_json",
     "report_json",
     "step_json",
 ]
@@ -79,6 +81,22 @@ def execution_json(row: ExecutionRow) -> str:
             ("parent_execution_id", _unless_empty(row.parent)),
             ("spawned_by", spawned_by_json(row)),
             ("on_behalf_of", _unless_empty(row.on_behalf_of)),
+            ("forked_from", _unless_empty(row.forked_from)),
+            ("fork_seq", _number(row.fork_seq)),
+        )
+    )
+
+
+def points_json(points: Points) -> str:
+    checkpoints = [
+        {name: value for name, value in row._asdict().items() if value is not None}
+        for row in points.checkpoints
+    ]
+    return _object(
+        (
+            ("latest_seq", str(points.latest_seq)),
+            ("resources", _text(points.resources)),
+            ("checkpoints", _text(checkpoints)),
         )
     )
 
@@ -114,7 +132,7 @@ def step_json(execution_id: str, row: StepRow, *, values: bool = True) -> str:
 
 
 _SAID_OF_EXECUTIONS = ("session", "parent_execution_id", "spawned_by")
-_SAID_OF_STEPS = ("rule_id", "reason", "policy_hash", "usage")
+_SAID_OF_STEPS = ("rule_id", "reason", "policy_hash", "usage", "resources", "generations")
 
 
 def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
@@ -133,6 +151,8 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("attempt", _number(detail.get("attempt"))),
             ("retry_in", _number(detail.get("retry_in"))),
         ]
+    elif subject == "resource" or kind == "execution.forked":
+        payload = [(name, _text(value)) for name, value in detail.items()]
     elif subject == "execution":
         ended = kind in ("execution.failed", "execution.cancelled")
         why = reason if ended else detail.get("reason")

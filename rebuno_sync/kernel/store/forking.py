@@ -1,0 +1,36 @@
+"""What forks copy, and the policies that they have of their own."""
+
+from __future__ import annotations
+
+import sqlite3
+
+
+def log_until(
+    db: sqlite3.Connection, execution: int, seq: int
+) -> list[tuple[int, str, int | None, str | None]]:
+    """Number, type, step and detail of the events up to ``seq``, in order."""
+    return db.execute(
+        "SELECT seq, type, step, detail FROM events WHERE execution = ? AND seq <= ? ORDER BY seq",
+        (execution, seq),
+    ).fetchall()
+
+
+def usages(db: sqlite3.Connection, execution: int) -> dict[int, str]:
+    """By step number, the tokens that model calls have used up, as JSON."""
+    sql = "SELECT n, usage FROM steps WHERE execution = ? AND usage IS NOT NULL"
+    return dict(db.execute(sql, (execution,)).fetchall())
+
+
+def own_policy(db: sqlite3.Connection, execution: int) -> str:
+    """The bundle that counts for an execution instead of its agent's; empty when none does."""
+    sql = "SELECT policy_bundle FROM executions WHERE n = ?"
+    return db.execute(sql, (execution,)).fetchone()[0] or ""
+
+
+def set_own_policy(db: sqlite3.Connection, execution: int, bundle: str) -> None:
+    db.execute("UPDATE executions SET policy_bundle = ? WHERE n = ?", (bundle, execution))
+
+
+def give_up_key(db: sqlite3.Connection, execution: int) -> None:
+    """Another execution is to have its key."""
+    db.execute("UPDATE executions SET idempotency_key = NULL WHERE n = ?", (execution,))
