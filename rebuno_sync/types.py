@@ -14,11 +14,23 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from .resource_types import (
+    Capture,
+    CaptureFailure,
+    ForkPoints,
+    Registration,
+    ResourceCheckpoint,
+    ResourceView,
+    Touched,
+)
+
 __all__ = [
     "LARGEST_BATCH",
     "Agent",
     "Approval",
     "ApprovalStatus",
+    "Capture",
+    "CaptureFailure",
     "DecisionKind",
     "DispatchStatus",
     "Event",
@@ -32,12 +44,15 @@ __all__ = [
     "PolicyResult",
     "Proposal",
     "Recorded",
+    "Registration",
     "Renewal",
     "ResourceCheckpoint",
+    "ResourceView",
     "Step",
     "StepDecision",
     "StepKind",
     "StepStatus",
+    "Touched",
     "check_idempotency",
 ]
 
@@ -184,6 +199,8 @@ class Proposal(NamedTuple):
     """A UUID under which a kernel that knows ``request-id`` recognises it (protocol.md 17)."""
     parent: str = ""
     """The id of the step in whose body it is called; not part of its identity."""
+    resources: tuple[str, ...] = ()
+    """The keys of the resources that it may change; not part of its identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +222,8 @@ class StepDecision:
     17, ``attempts``)."""
     retry_in: float = 0.0
     """Seconds that are left of the back-off before the next one."""
+    resources: tuple[Touched, ...] = ()
+    """Where it proceeds: the resources that it may change."""
 
     @property
     def result(self) -> Any:
@@ -264,28 +283,6 @@ class Execution(_Wire):
     """The event of that execution at which it was forked; 0 of what is no fork."""
     restoration: dict[str, Any] | None = None
     """Where ``fork`` answers: what each resource is restored from (protocol.md 9.5)."""
-
-
-class ResourceCheckpoint(_Wire):
-    """A captured state of a resource: it covers the events from ``covered_seq`` up to, and without,
-    ``invalidated_seq``."""
-
-    key: str
-    generation: int
-    checkpoint_ref: str
-    covered_seq: int
-    invalidated_seq: int | None = None
-    """``None`` while nothing has changed the resource since."""
-
-
-class ForkPoints(_Wire):
-    """Where an execution can be forked (protocol.md 9.5)."""
-
-    latest_seq: int
-    """The number of its last event: it can be forked at any event up to that."""
-    resources: dict[str, int] = {}
-    """By resource, the event that registered it."""
-    checkpoints: list[ResourceCheckpoint] = []
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parent.parent / "rebuno_sync"
 ROOT = "rebuno_sync"
 
 LAYERS = {
-    "words": ["errors", "types", "ports", "clock"],
+    "words": ["errors", "resource_types", "types", "ports", "clock"],
     "pure": [
         "naming",
         "strict",

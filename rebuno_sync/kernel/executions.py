@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..errors import api_error
 from ..types import ExecutionStatus, StepStatus
-from . import approvals, sessions, subagents
+from . import approvals, resources, sessions, subagents
 from .lifecycle import live_execution
 from .moment import Moment
 from .store import Connection, calls, kinship, queue, tables, wakes
@@ -191,6 +191,7 @@ def _cancel(
     entries = approvals.close(db, row.n, EXECUTION_CANCELLED, now)
     for step in tables.executing_steps(db, row.n):
         tables.settle_step(db, step.n, StepStatus.CANCELLED, now.wall, error=error)
+        resources.settled(db, row.n, step.n)
         entries.append(("step.cancelled", step.n, None))
     if entries:
         tables.append_events(db, row.n, tables.last_seq(db, row.n), entries, now.wall)

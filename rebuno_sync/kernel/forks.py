@@ -6,13 +6,15 @@ Functions of a transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import api_error
 from ..types import ExecutionStatus, Idempotency, StepStatus
-from . import executions, identity, sessions, suspension
+from . import executions, identity, restoring, sessions, suspension
 from .moment import Moment
+from .restoring import Restored
 from .steps import INDETERMINATE
 from .store import Connection, counters, forking, resourcing, tables
 from .store.resourcing import CheckpointRow
@@ -23,6 +25,8 @@ __all__ = ["Fork", "Points", "check", "create", "points", "retrying"]
 
 _SETTLED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.DENIED})
 _SETTLING = frozenset(f"step.{status}" for status in _SETTLED)
+Logged = tuple[int, str, int | None, str | None]
+
 _BEGINNING = frozenset({"step.proposed", "step.rate_limited"})
 _OF_RESOURCES = frozenset({"resource.registered", "resource.initialized"})
 _MOST_EVENTS_AT_ONCE = 1000
@@ -146,16 +150,24 @@ def create(
     bundle = fork.policy_bundle or forking.own_policy(db, source.n)
     if bundle:
         forking.set_own_policy(db, row.n, bundle)
+    log = forking.log_until(db, source.n, fork.at_seq)
+    chosen = restoring.selected(db, source.n, log, fork.at_seq)
     forked = {
         "source_execution_id": source.id,
         "fork_seq": fork.at_seq,
         "policy_override": bool(fork.policy_bundle),
     }
+    if chosen:
+        forked["restoration"] = restoring.restoration(chosen)
     entries: list[Entry] = [
         ("execution.created", None, executions.detail_of(row, "session")),
         ("execution.forked", None, json.dumps(forked)),
-        *_copied(db, source, fork, row, now),
     ]
+    numbers = _copy_steps(db, source, fork, row, log, now)
+    entries += _copied_events(log, numbers, _renamed(db, source, row, numbers))
+    entries += [("step.failed", numbers[n], None) for n in sorted(fork.indeterminate)]
+    if chosen:
+        entries += _restored(db, row.n, chosen, entries)
     if row.session is None:
         entries.append(
             ("execution.started", None, executions.detail_of(row, "parent_execution_id"))
@@ -173,18 +185,21 @@ def _append(db: Connection, execution: int, entries: Sequence[Entry], now: Momen
         tables.append_events(db, execution, seq, some, now.wall)
 
 
-def _copied(
-    db: Connection, source: ExecutionRow, fork: Fork, row: ExecutionRow, now: Moment
-) -> list[Entry]:
-    """Copy the steps; the events that tell of them."""
-    log = forking.log_until(db, source.n, fork.at_seq)
+def _copy_steps(
+    db: Connection,
+    source: ExecutionRow,
+    fork: Fork,
+    row: ExecutionRow,
+    log: Sequence[Logged],
+    now: Moment,
+) -> dict[int, int]:
+    """The numbers of the copies, by those of the steps."""
     settled = {step for _, kind, step, _ in log if kind in _SETTLING} - fork.left_out
     steps = sorted(tables.steps(db, source.n), key=lambda step: step.n)
     ids = {step.step_id: _id_in(row.id, step) for step in steps}
     used = forking.usages(db, source.n)
+    changed = resourcing.changed_by_steps(db, source.n)
     numbers: dict[int, int] = {}
-    told: set[str] = set()
-    unknown: list[Entry] = []
     for step in steps:
         copy = step._replace(step_id=ids[step.step_id], parent=ids.get(step.parent, ""))
         if step.n in fork.indeterminate:
@@ -194,12 +209,35 @@ def _copied(
         elif step.n not in settled or step.status not in _SETTLED:
             continue
         n = numbers[step.n] = tables.insert_step(db, row.n, copy[1:-2])
-        told.add(step.step_id)
         if step.n in used:
             counters.set_usage(db, n, used[step.n])
-        if step.n in fork.indeterminate:
-            unknown.append(("step.failed", n, None))
-    return [*_copied_events(log, numbers, {it: ids[it] for it in told}), *unknown]
+        if step.n in changed:
+            resourcing.set_changed(db, n, changed[step.n])
+    return numbers
+
+
+def _restored(
+    db: Connection, execution: int, chosen: Sequence[Restored], entries: Sequence[Entry]
+) -> list[Entry]:
+    """Give the fork its resources, after the events that it has so far."""
+    registered: dict[str, int] = {}
+    for seq, (kind, _, detail) in enumerate(entries, 1):
+        if kind == "resource.registered" and detail:
+            registered.setdefault(json.loads(detail)["key"], seq)
+    changes = Counter(
+        key
+        for keys in resourcing.changed_by_steps(db, execution).values()
+        for key in json.loads(keys)
+    )
+    return restoring.restore(db, execution, chosen, registered, changes, len(entries) + 1)
+
+
+def _renamed(
+    db: Connection, source: ExecutionRow, row: ExecutionRow, numbers: Mapping[int, int]
+) -> dict[str, str]:
+    """The ids of the copies, by those of the steps."""
+    copied = [step for step in tables.steps(db, source.n) if step.n in numbers]
+    return {step.step_id: _id_in(row.id, step) for step in copied}
 
 
 def _id_in(execution_id: str, step: StepRow) -> str:
@@ -207,7 +245,7 @@ def _id_in(execution_id: str, step: StepRow) -> str:
 
 
 def _copied_events(
-    log: Iterable[tuple[int, str, int | None, str | None]],
+    log: Sequence[Logged],
     numbers: Mapping[int, int],
     ids: Mapping[str, str],
 ) -> Iterator[Entry]:

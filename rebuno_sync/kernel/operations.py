@@ -18,11 +18,13 @@ from ..types import (
     Idempotency,
     LeaseKey,
     Proposal,
+    ResourceView,
     StepDecision,
     Wake,
 )
 from . import dispatches, executions, fence, identity, parking, steps, tries
 from .moment import Moment
+from .resources import NOTHING_CAPTURED, Captures
 from .store import Connection, calls, queue, tables
 from .store.rows import REMOTE, Standing
 
@@ -38,6 +40,7 @@ __all__ = [
     "Suspend",
     "Try",
     "check_owner",
+    "pass_fence",
     "standing",
 ]
 
@@ -61,6 +64,8 @@ class Answer(NamedTuple):
     status: int
     decision: StepDecision | None = None
     error: APIError | None = None
+    view: ResourceView | None = None
+    """What a registration is answered."""
     suspended: bool | None = None
     """Of a suspend alone."""
 
@@ -114,7 +119,7 @@ def check_owner(at: Standing, asked: Asked) -> None:
         )
 
 
-def _renew(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
+def pass_fence(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
     fence.pass_renew_fence(db, at, asked.lease, now)
     assert at.dispatch is not None
     if at.runner is None:
@@ -149,7 +154,7 @@ class Submit:
         check_owner(at, asked)
         if at.status.terminal:
             return Answer(200, steps.TERMINAL)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         if self.invalid is not None:
             raise self.invalid
         assert at.dispatch is not None
@@ -184,6 +189,7 @@ class Settle:
     step_id: str
     result: str | None = None
     error: str | None = None
+    told: Captures = NOTHING_CAPTURED
     durable: ClassVar[bool] = True
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
@@ -191,7 +197,7 @@ class Settle:
         row = steps.step_of(db, at, asked.lease.execution_id, self.step_id)
         check_owner(at, asked)
         decision = steps.settle_found(
-            db, at, asked.lease, row, now, result=self.result, error=self.error
+            db, at, asked.lease, row, now, result=self.result, error=self.error, told=self.told
         )
         return Answer(200, decision)
 
@@ -286,7 +292,7 @@ class End(_Silent):
         check_owner(at, asked)
         if at.status.terminal:
             raise fence.terminal_error(asked.lease.execution_id)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         executions.end(
             db,
             at.execution,
@@ -312,7 +318,7 @@ class Suspend:
         check_owner(at, asked)
         if at.status.terminal:
             raise fence.terminal_error(asked.lease.execution_id)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         return Answer(200, suspended=parking.suspend(db, at, self.wake, now))
 
     def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
@@ -332,7 +338,7 @@ class Beat(_Silent):
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
         at = standing(db, asked, now)
         check_owner(at, asked)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         return _DONE
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...errors import APIError
-from ...types import StepDecision
+from ...types import ResourceView, StepDecision, Touched
 from ..forks import Points
 from ..moment import utc_text
 from ..policy import Report, Trial
@@ -28,6 +28,7 @@ __all__ = [
     "points_json",
     "report_json",
     "step_json",
+    "view_json",
 ]
 
 _Member = tuple[str, str | None]
@@ -267,8 +268,17 @@ def decision_json(decision: StepDecision) -> str:
             ("rule_id", _unless_empty(decision.rule_id)),
             ("attempt", _number(decision.attempt or None)),
             ("retry_in", _number(decision.retry_in if decision.attempt else None)),
+            ("resources", _json([_touched(it) for it in decision.resources])),
         )
     )
+
+
+def _touched(it: Touched) -> dict[str, Any]:
+    return {**it._asdict(), "due": True} if it.due else {"key": it.key, "generation": it.generation}
+
+
+def view_json(view: ResourceView) -> str:
+    return view.model_dump_json(exclude_none=True)
 
 
 def error_json(error: APIError) -> str:
