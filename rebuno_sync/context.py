@@ -161,10 +161,10 @@ class ExecutionContext:
         or a signal.
         """
         outer = self._current_frame()
-        if outer is not None and outer.step_id:
+        if nested := outer is not None and bool(outer.step_id):
             proposal = proposal._replace(parent=outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self.bodies.one_more():
+        with self.recording.environments.alone(nested=nested), self.bodies.one_more():
             self.check()
             decision = self._submit(proposal, outer)
             if decision.decision == DecisionKind.PROCEED:

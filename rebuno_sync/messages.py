@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from .replies import understood
-from .types import Proposal, Recorded, Spawn, Step, StepDecision
+from .types import Proposal, Recorded, Spawn, Step, StepDecision, Touched
 
 __all__ = [
     "completion_body",
@@ -40,9 +40,11 @@ def _microseconds(at: datetime | None) -> int | None:
 def submit_body(proposal: Proposal) -> str:
     """What a submit says. The arguments are spliced in as they are: parsing and writing 30 KB
     again costs more than the rest."""
+    # Older kernels know no resources, and refuse what they do not know.
+    changed = f',"resources":{json.dumps(proposal.resources)}' if proposal.resources else ""
     return (
         f'{{"kind":{json.dumps(proposal.kind)},"target":{json.dumps(proposal.target)},'
-        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"}}'
+        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"{changed}}}'
     )
 
 
@@ -83,7 +85,12 @@ def _decision(answer: Any) -> StepDecision:
         rule_id=answer.get("rule_id", ""),
         attempt=int(answer.get("attempt") or 0),
         retry_in=float(answer.get("retry_in") or 0.0),
+        resources=tuple(map(_touched, answer.get("resources") or ())),
     )
+
+
+def _touched(it: dict[str, Any]) -> Touched:
+    return Touched(it["key"], it["generation"], bool(it.get("due")))
 
 
 def _text(answer: dict[str, Any], key: str) -> str | None:

@@ -20,7 +20,9 @@ from .heartbeat import Lease
 from .held import Held, Request, size_of
 from .kernel_client import Answer, KernelClient, NotOffered
 from .messages import completion_body, decision_of, submit_body
+from .ports import ResourceKernel
 from .replies import error_of
+from .resource_calls import AfterOutcomes
 from .sender import Sender
 from .types import (
     LARGEST_BATCH,
@@ -71,6 +73,7 @@ class Outbox:
         self.renews_together = kernel.renews_together
         self.recorded, self.wall, self.renew = kernel.recorded, kernel.wall, kernel.renew
         self.get_execution, self.list_steps = kernel.get_execution, kernel.list_steps
+        self.resources: ResourceKernel = AfterOutcomes(kernel.resources, self.flush)
         self.get_step, self.previous, self.spawn = kernel.get_step, kernel.previous, kernel.spawn
 
     @property

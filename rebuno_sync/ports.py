@@ -10,11 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from .types import (
+    Capture,
+    CaptureFailure,
     Execution,
     LeaseKey,
     Proposal,
     Recorded,
+    Registration,
     Renewal,
+    ResourceView,
     Spawn,
     Step,
     StepDecision,
@@ -22,6 +26,21 @@ from .types import (
 )
 
 __all__ = ["AgentKernel", "Clock", "Deliver", "HostingKernel"]
+
+
+class ResourceKernel(Protocol):
+    """What an execution asks of a kernel about resources (protocol.md 9.6). All may be repeated."""
+
+    def register(self, lease: LeaseKey, wanted: Registration) -> ResourceView:
+        """Register a resource, or find it as it stands."""
+
+    def bind(self, lease: LeaseKey, key: str, binding: str) -> None:
+        """Say what it is bound to: JSON."""
+
+    def keep(
+        self, lease: LeaseKey, captures: Sequence[Capture], failures: Sequence[CaptureFailure]
+    ) -> None:
+        """Say what of the resources as they are now was captured, and what could not be."""
 
 
 class AgentKernel(Protocol):
@@ -49,6 +68,10 @@ class AgentKernel(Protocol):
     @property
     def parks(self) -> bool:
         """Whether ``suspend`` takes a ``Wake`` (protocol.md 17, ``wake``)."""
+
+    @property
+    def resources(self) -> ResourceKernel:
+        """What it is asked about resources."""
 
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""

@@ -12,11 +12,12 @@ the lease is gone, or the execution has ended         ``LeaseSuperseded``, ``Ter
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from .clock import SYSTEM
+from .environments import Environments
 from .errors import (
     APIError,
     Interrupted,
@@ -29,7 +30,19 @@ from .failures import not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
 from .turns import take_turn
-from .types import DecisionKind, Execution, Proposal, Spawn, Step, StepDecision, Wake
+from .types import (
+    Capture,
+    CaptureFailure,
+    DecisionKind,
+    Execution,
+    Proposal,
+    Registration,
+    ResourceView,
+    Spawn,
+    Step,
+    StepDecision,
+    Wake,
+)
 
 __all__ = ["Recording"]
 
@@ -39,11 +52,12 @@ _OUTCOME_TRIES = 3
 
 
 class Recording:
-    """Submits effects and records outcomes under one lease. Raises signals and keeps no state."""
+    """Submits effects and records outcomes under one lease. Raises signals."""
 
     def __init__(self, kernel: AgentKernel, lease: Lease) -> None:
         self._kernel = kernel
         self._lease = lease
+        self.environments = Environments()
 
     def submit(self, proposal: Proposal) -> StepDecision:
         """Ask for the decision on an effect, in its turn; again only where that cannot propose it
@@ -57,10 +71,14 @@ class Recording:
             return self._submit(proposal)
 
     def _submit(self, proposal: Proposal) -> StepDecision:
+        self.environments.enter()
         try:
-            return self._lease.insist(
+            decision = self._lease.insist(
                 lambda: self._kernel.submit(self._lease.key, proposal), once_sent=False
             )
+            if decision.resources:
+                self.environments.begun(decision)
+            return decision
         except APIError as error:
             self._stop_if_over(error)
             raise
@@ -76,6 +94,7 @@ class Recording:
         )
         if result != "null":
             self._stop_if_unlike(decision)
+        self.environments.ended(step_id, self)
         return decision
 
     def failure(self, step_id: str, failure: str) -> StepDecision:
@@ -86,6 +105,7 @@ class Recording:
             instead_of=failure,
         )
         self._stop_if_unlike(decision)
+        self.environments.ended(step_id, self)
         return decision
 
     def retrying(self, step_id: str, attempt: int, failure: str, retry_in: float) -> None:
@@ -169,6 +189,21 @@ class Recording:
         """What the execution before left behind."""
         key = self._lease.key
         return self._asked("previous()", lambda: self._kernel.previous(key.execution_id))
+
+    def register(self, wanted: Registration) -> ResourceView:
+        """Register a resource, or find it as it stands."""
+        key = self._lease.key
+        return self._asked("a resource", lambda: self._kernel.resources.register(key, wanted))
+
+    def bind(self, key: str, binding: str) -> None:
+        """Say what a resource is bound to."""
+        lease = self._lease.key
+        self._asked("a binding", lambda: self._kernel.resources.bind(lease, key, binding))
+
+    def keep(self, captures: Sequence[Capture], failures: Sequence[CaptureFailure]) -> None:
+        """Say what was captured, and what could not be."""
+        key = self._lease.key
+        self._asked("captures", lambda: self._kernel.resources.keep(key, captures, failures))
 
     def _asked(self, what: str, ask: Callable[[], T]) -> T:
         """Ask what may be asked again."""

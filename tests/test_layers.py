@@ -35,10 +35,19 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "stalling", "heartbeat", "turns", "recording", "frames", "bodies"),
+        *(
+            "workers",
+            "stalling",
+            "heartbeat",
+            "turns",
+            "environments",
+            "recording",
+            "frames",
+            "bodies",
+        ),
         *("history", "drift", "past", "carrying", "timed", "tries", "context", "pool"),
         *("effects", "parallelism", "parking", "durable", "subagents", "patching"),
-        *("mcp", "logs"),
+        *("resources", "mcp", "logs"),
     ],
     "edges": [
         *(
@@ -46,6 +55,7 @@ LAYERS = {
             "delivery",
             "remote_clock",
             "messages",
+            "resource_calls",
             "kernel_client",
             "governance",
             "branching",

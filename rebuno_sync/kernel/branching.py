@@ -33,7 +33,8 @@ class Branching:
         no event's, ``ConflictError`` for a session that has executions.
         """
         fork = Fork(at_seq, session or None, policy_bundle)
-        return execution_view(self.core.forking.fork(execution_id, fork))
+        row, restoration = self.core.forking.fork(execution_id, fork)
+        return execution_view(row).model_copy(update={"restoration": restoration})
 
     def fork_points(self, execution_id: str) -> ForkPoints:
         """Where an execution can be forked, and what of its resources is captured when."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 from ..errors import api_error
 from ..ports import Clock
@@ -13,7 +15,7 @@ from .moment import Moment
 from .policy import BundleInvalid
 from .reading import read_on_time
 from .ruling import usable
-from .store import Connection, Store, tables
+from .store import Connection, Store, forking, tables
 from .store.rows import ExecutionRow
 
 __all__ = ["Forking", "Retry"]
@@ -37,22 +39,24 @@ class Forking:
         self._max_attempts = max_attempts
         self._deadline = deadline
 
-    def fork(self, execution_id: str, fork: Fork) -> ExecutionRow:
-        """Forks are due at once, or when their session admits them."""
+    def fork(self, execution_id: str, fork: Fork) -> tuple[ExecutionRow, dict[str, Any] | None]:
+        """The fork, which is due at once or when its session admits it; and what its resources are
+        restored from."""
         store = self._store()
         read_on_time(store, self._clock, lambda db: None)
         now = Moment.of(self._clock)
         new_id = str(self._clock.new_id())
 
-        def work(db: Connection) -> ExecutionRow:
+        def work(db: Connection) -> tuple[ExecutionRow, dict[str, Any] | None]:
             source = executions.get(db, execution_id)
             forks.check(db, source, fork)
             _check_policy(fork.policy_bundle)
-            return self._create(db, source, fork, new_id, now)
+            row = self._create(db, source, fork, new_id, now)
+            return row, json.loads(forking.told_of_fork(db, row.n)).get("restoration")
 
-        row = store.write(work, durable=True)
+        made = store.write(work, durable=True)
         store.work_queued()
-        return row
+        return made
 
     def retry(self, agent_id: str, key: str, failed_id: str, now: Moment) -> Retry:
         """Forks the failed execution that has the key, in a transaction; whoever comes second

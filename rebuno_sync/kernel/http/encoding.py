@@ -65,7 +65,7 @@ def list_json(items: Iterable[str]) -> str:
     return "[" + ",".join(items) + "]"
 
 
-def execution_json(row: ExecutionRow) -> str:
+def execution_json(row: ExecutionRow, restoration: dict[str, Any] | None = None) -> str:
     return _object(
         (
             ("id", _text(row.id)),
@@ -84,6 +84,7 @@ def execution_json(row: ExecutionRow) -> str:
             ("on_behalf_of", _unless_empty(row.on_behalf_of)),
             ("forked_from", _unless_empty(row.forked_from)),
             ("fork_seq", _number(row.fork_seq)),
+            ("restoration", _json(restoration)),
         )
     )
 

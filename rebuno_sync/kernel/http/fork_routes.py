@@ -19,7 +19,8 @@ def fork(call: Call) -> Response:
         session=fields.text("session") or None,
         policy_bundle=fields.text("policy_bundle"),
     )
-    return json_response(execution_json(call.core.forking.fork(call.execution_id, wanted)), 201)
+    row, restoration = call.core.forking.fork(call.execution_id, wanted)
+    return json_response(execution_json(row, restoration), 201)
 
 
 def fork_points(call: Call) -> Response:

@@ -31,6 +31,13 @@ def set_own_policy(db: sqlite3.Connection, execution: int, bundle: str) -> None:
     db.execute("UPDATE executions SET policy_bundle = ? WHERE n = ?", (bundle, execution))
 
 
+def told_of_fork(db: sqlite3.Connection, execution: int) -> str:
+    """What the event says that made the execution a fork, as JSON."""
+    sql = "SELECT detail FROM events WHERE execution = ? AND type = 'execution.forked'"
+    found: str = db.execute(sql, (execution,)).fetchone()[0]
+    return found
+
+
 def give_up_key(db: sqlite3.Connection, execution: int) -> None:
     """Another execution is to have its key."""
     db.execute("UPDATE executions SET idempotency_key = NULL WHERE n = ?", (execution,))
