@@ -33,6 +33,7 @@ from .errors import (
     failure_reason,
 )
 from .host import Agent
+from .llm import http_client, httpx_client
 from .local import run
 from .parallelism import parallel
 from .patching import patched
@@ -76,6 +77,8 @@ __all__ = [
     "errors",
     "execution",
     "failure_reason",
+    "http_client",
+    "httpx_client",
     "now",
     "parallel",
     "patched",

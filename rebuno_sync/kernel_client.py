@@ -13,9 +13,12 @@ from urllib.parse import quote
 from .clock import SYSTEM
 from .errors import APIError, NetworkError, NotFoundError, api_error
 from .messages import (
+    EXTENSIONS,
     completion_body,
     creation_body,
     decision_of,
+    extensions_in,
+    lease_entry,
     outcome_body,
     recorded_of,
     submit_body,
@@ -38,18 +41,7 @@ from .types import (
     Wake,
 )
 
-__all__ = [
-    "EXTENSIONS",
-    "Answer",
-    "KernelClient",
-    "NotOffered",
-    "extensions_in",
-]
-
-EXTENSIONS = (
-    *("request-id", "batch", "leases", "release", "wake", "attempts", "cancel-notice", "runner"),
-)
-"""The extensions that this agent understands (protocol.md 17, and the service page)."""
+__all__ = ["Answer", "KernelClient", "NotOffered"]
 
 _UNAUTHORIZED = 401
 _LARGEST_BODY = 10 * 2**20
@@ -112,6 +104,8 @@ class KernelClient:
     def renews_together(self) -> bool:
         return "leases" in self._extensions
 
+    takes_deltas = True
+
     @property
     def keeps_tries(self) -> bool:
         return "attempts" in self._extensions
@@ -159,6 +153,10 @@ class KernelClient:
         path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/fail"
         return decision_of(self._post(path, outcome_body("error", error), lease))
 
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/stream"
+        self._post(path, json.dumps({"seq": seq, "data": data}), lease)
+
     def retrying(
         self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
     ) -> StepDecision:
@@ -190,7 +188,7 @@ class KernelClient:
         return Renewal.ACCEPTED
 
     def _renew_together(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
-        listed = [_listed(lease) for lease in leases]
+        listed = [lease_entry(lease) for lease in leases]
         try:
             answer = self._post_extension("leases", "/v0/leases", json.dumps({"leases": listed}))
             gone = understood("renewals", lambda: set(answer["superseded"] or ()))
@@ -364,20 +362,6 @@ class KernelClient:
 
 
 _NAMED = ", ".join(EXTENSIONS)
-
-
-def extensions_in(named: str) -> frozenset[str]:
-    """Those in a header ``Rebuno-Extensions`` that this agent understands."""
-    return frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
-
-
-def _listed(lease: LeaseKey) -> dict[str, str | int]:
-    fields: dict[str, str | int] = {
-        "execution_id": lease.execution_id,
-        "dispatch_id": lease.dispatch_id,
-        "dispatch_attempt": lease.attempt,
-    }
-    return {**fields, "runner": lease.runner} if lease.runner else fields
 
 
 def _is_not_found(error: APIError) -> bool:

@@ -18,7 +18,7 @@ from .binding import Binding, InputInvalid
 from .canonical import canonicalize
 from .clock import SYSTEM
 from .context import ancestors
-from .endings import ended
+from .endings import PAGE, ended, why_blocked
 from .errors import CodeChanged, ConflictError, ExecutionFailed, StorageError, api_error
 from .heartbeat import RENEWER, Lease
 from .kernel import Kernel
@@ -151,6 +151,8 @@ class _Host:
         asked = self._asked(execution)
         waits = f"somebody has to grant or deny approval {asked}"
         other = "another thread or process runs it, or its next attempt is not due yet"
+        if execution.status is ExecutionStatus.BLOCKED:
+            other = why_blocked(lambda seen: self._kernel.events(execution.id, seen, PAGE))
         return TimeoutError(
             f"execution {execution.id} of {self._agent_id} is still {execution.status} after"
             f" {timeout} s: {waits if asked else other}. It goes on without this call"

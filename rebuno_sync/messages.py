@@ -1,4 +1,4 @@
-"""What an agent and its kernel say to each other, as JSON (protocol.md 3.3, 7.1, 8)."""
+"""What agents say to a kernel and hear from it, as JSON (protocol.md 3, 7.1, 17)."""
 
 from __future__ import annotations
 
@@ -7,44 +7,59 @@ from datetime import datetime
 from typing import Any
 
 from .replies import understood
-from .types import Proposal, Recorded, Spawn, Step, StepDecision, Touched
+from .types import LeaseKey, Proposal, Recorded, Spawn, Step, StepDecision, Touched
 
 __all__ = [
+    "EXTENSIONS",
     "completion_body",
     "creation_body",
     "decision_of",
+    "extensions_in",
+    "lease_entry",
     "outcome_body",
     "recorded_of",
     "submit_body",
+    "submit_operation",
 ]
 
-
-def recorded_of(step: Step) -> Recorded:
-    return Recorded(
-        step.step_id,
-        step.kind,
-        step.target,
-        step.args_hash,
-        step.status.terminal,
-        step.idempotency,
-        None,
-        _microseconds(step.started_at),
-        _microseconds(step.completed_at),
-    )
+EXTENSIONS = (
+    *("request-id", "batch", "leases", "release", "wake", "attempts", "cancel-notice", "runner"),
+)
+"""The extensions that this agent understands (protocol.md 17, and the service page)."""
 
 
-def _microseconds(at: datetime | None) -> int | None:
-    return None if at is None else round(at.timestamp() * 1_000_000)
+def extensions_in(named: str) -> frozenset[str]:
+    """Those in a header ``Rebuno-Extensions`` that this agent understands."""
+    return frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+
+
+def lease_entry(lease: LeaseKey) -> dict[str, str | int]:
+    """One of the many leases that are renewed together."""
+    fields: dict[str, str | int] = {
+        "execution_id": lease.execution_id,
+        "dispatch_id": lease.dispatch_id,
+        "dispatch_attempt": lease.attempt,
+    }
+    return {**fields, "runner": lease.runner} if lease.runner else fields
 
 
 def submit_body(proposal: Proposal) -> str:
     """What a submit says. The arguments are spliced in as they are: parsing and writing 30 KB
     again costs more than the rest."""
+    return "{" + _submit_members(proposal) + "}"
+
+
+def submit_operation(proposal: Proposal) -> str:
+    """The same as one operation of a batch."""
+    return '{"op":"submit",' + _submit_members(proposal) + "}"
+
+
+def _submit_members(proposal: Proposal) -> str:
     # Older kernels know no resources, and refuse what they do not know.
     changed = f',"resources":{json.dumps(proposal.resources)}' if proposal.resources else ""
     return (
-        f'{{"kind":{json.dumps(proposal.kind)},"target":{json.dumps(proposal.target)},'
-        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"{changed}}}'
+        f'"kind":{json.dumps(proposal.kind)},"target":{json.dumps(proposal.target)},'
+        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"{changed}'
     )
 
 
@@ -95,3 +110,22 @@ def _touched(it: dict[str, Any]) -> Touched:
 
 def _text(answer: dict[str, Any], key: str) -> str | None:
     return json.dumps(answer[key], separators=(",", ":")) if key in answer else None
+
+
+def recorded_of(step: Step) -> Recorded:
+    """A step as the kernel lists it, for one that is met again."""
+    return Recorded(
+        step.step_id,
+        step.kind,
+        step.target,
+        step.args_hash,
+        step.status.terminal,
+        step.idempotency,
+        None,
+        _microseconds(step.started_at),
+        _microseconds(step.completed_at),
+    )
+
+
+def _microseconds(at: datetime | None) -> int | None:
+    return None if at is None else round(at.timestamp() * 1_000_000)

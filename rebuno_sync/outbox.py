@@ -19,7 +19,7 @@ from .failures import not_storable
 from .heartbeat import Lease
 from .held import Held, Request, size_of
 from .kernel_client import Answer, KernelClient, NotOffered
-from .messages import completion_body, decision_of, submit_body
+from .messages import completion_body, decision_of, submit_operation
 from .ports import ResourceKernel
 from .replies import error_of
 from .resource_calls import AfterOutcomes
@@ -56,6 +56,8 @@ class Outbox:
     handler has gone on with it, so every later call raises ``Interrupted``.
     """
 
+    takes_deltas = True
+
     def __init__(self, kernel: KernelClient, lease: Lease, sender: Sender) -> None:
         self._kernel = kernel
         self._lease = lease
@@ -75,6 +77,7 @@ class Outbox:
         self.get_execution, self.list_steps = kernel.get_execution, kernel.list_steps
         self.resources: ResourceKernel = AfterOutcomes(kernel.resources, self.flush)
         self.get_step, self.previous, self.spawn = kernel.get_step, kernel.previous, kernel.spawn
+        self.delta = kernel.delta
 
     @property
     def wants_request_ids(self) -> bool:
@@ -98,8 +101,7 @@ class Outbox:
         return decision
 
     def _submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
-        """Send the submit, or the very request whose answer was lost, with what is held if it
-        can."""
+        """Send the submit, or the request whose answer was lost, with what is held if it can."""
         request = self._lost.get(proposal.request_id)
         again = request is not None
         if request is None:
@@ -110,7 +112,7 @@ class Outbox:
             if request.held:
                 with self._sending:
                     answer = self._send_together(
-                        request.held, _submit(proposal), request.id, again=again
+                        request.held, submit_operation(proposal), request.id, again=again
                     )
                 if answer is not None:
                     return decision_of(answer.body)
@@ -377,10 +379,6 @@ class _Success(NamedTuple):
 def _may_be_held(proposal: Proposal) -> bool:
     safe = proposal.idempotency == Idempotency.SAFE_TO_RETRY
     return safe and proposal.kind != StepKind.LLM_CALL
-
-
-def _submit(proposal: Proposal) -> str:
-    return f'{{"op":"submit",{submit_body(proposal)[1:]}'
 
 
 def _refusal(answer: Answer) -> APIError:

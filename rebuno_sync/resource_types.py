@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
+
+from .wire import Wire
 
 __all__ = [
     "Capture",
@@ -15,12 +17,6 @@ __all__ = [
     "ResourceView",
     "Touched",
 ]
-
-
-class _Wire(BaseModel):
-    """Read leniently: a newer kernel may add keys."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Registration(NamedTuple):
@@ -61,7 +57,7 @@ class CaptureFailure(NamedTuple):
     error: str
 
 
-class ResourceCheckpoint(_Wire):
+class ResourceCheckpoint(Wire):
     """A captured state of a resource: it covers the events from ``covered_seq`` up to, and without,
     ``invalidated_seq``."""
 
@@ -73,7 +69,7 @@ class ResourceCheckpoint(_Wire):
     """``None`` while nothing has changed the resource since."""
 
 
-class ResourceView(_Wire):
+class ResourceView(Wire):
     """A resource of an execution as it stands (protocol.md 3.8)."""
 
     key: str
@@ -94,11 +90,11 @@ class ResourceView(_Wire):
     """Whether it is captured as it is."""
 
 
-class ForkPoints(_Wire):
+class ForkPoints(Wire):
     """Where an execution can be forked (protocol.md 9.5)."""
 
     latest_seq: int
     """The number of its last event: it can be forked at any event up to that."""
-    resources: dict[str, int] = {}
+    resources: dict[str, int] = Field(default_factory=dict)
     """By resource, the event that registered it."""
-    checkpoints: list[ResourceCheckpoint] = []
+    checkpoints: list[ResourceCheckpoint] = Field(default_factory=list)

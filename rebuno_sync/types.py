@@ -12,8 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from .policy_types import PolicyReport, PolicyResult
 from .resource_types import (
     Capture,
     CaptureFailure,
@@ -23,6 +22,7 @@ from .resource_types import (
     ResourceView,
     Touched,
 )
+from .wire import Wire as _Wire
 
 __all__ = [
     "LARGEST_BATCH",
@@ -53,6 +53,7 @@ __all__ = [
     "StepKind",
     "StepStatus",
     "Touched",
+    "Usage",
     "check_idempotency",
 ]
 
@@ -252,12 +253,6 @@ class Recorded(NamedTuple):
     """Microseconds since 1970, on the kernel's clock."""
 
 
-class _Wire(BaseModel):
-    """Read leniently: a newer kernel may add keys."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
 class Execution(_Wire):
     """One run of a handler, from its creation to its end (protocol.md 3.1)."""
 
@@ -306,6 +301,13 @@ class ExecutionPage(_Wire):
     next_cursor: str | None = None
 
 
+class Usage(_Wire):
+    """Tokens that a model call used (protocol.md 8.3)."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
 class Step(_Wire):
     """One recorded effect (protocol.md 3.2)."""
 
@@ -320,6 +322,8 @@ class Step(_Wire):
     args: Any = None
     result: Any = None
     error: Any = None
+    usage: Usage | None = None
+    """Of a model call whose response tells it."""
     started_at: datetime | None = None
     completed_at: datetime | None = None
 
@@ -354,36 +358,6 @@ class Approval(_Wire):
     decided_by: str = ""
     rationale: str = ""
     decided_at: datetime | None = None
-
-
-class PolicyResult(_Wire):
-    """What a policy would say of one call (protocol.md 11.10)."""
-
-    target: str
-    kind: str = StepKind.TOOL_CALL
-    args: Any = None
-    name: str = ""
-    agent_id: str = ""
-    expect: str = ""
-    expect_rule: str = ""
-    decision: str
-    rule_id: str = ""
-    reason: str = ""
-    passed: bool = Field(alias="pass")
-    failure: str = ""
-    """Empty when it is as expected."""
-    execution_id: str = ""
-    step_id: str = ""
-    was_rule: str = ""
-    """The rule that decided when the call was really made."""
-
-
-class PolicyReport(_Wire):
-    """What came of a policy test."""
-
-    results: list[PolicyResult]
-    failed: int
-    unexercised_rules: list[str] = []
 
 
 class Event(_Wire):

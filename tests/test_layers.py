@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parent.parent / "rebuno_sync"
 ROOT = "rebuno_sync"
 
 LAYERS = {
-    "words": ["errors", "resource_types", "types", "ports", "clock"],
+    "words": ["errors", "wire", "resource_types", "policy_types", "types", "ports", "clock"],
     "pure": [
         "naming",
         "strict",
@@ -45,22 +45,24 @@ LAYERS = {
             "frames",
             "bodies",
         ),
-        *("history", "drift", "past", "carrying", "timed", "tries", "context", "pool"),
+        *(
+            "history",
+            "drift",
+            "past",
+            "carrying",
+            "timed",
+            "tries",
+            "model_calls",
+            "context",
+            "pool",
+        ),
         *("effects", "parallelism", "parking", "durable", "subagents", "patching"),
-        *("resources", "mcp", "logs"),
+        *("resources", "llm"),
+        *("mcp", "logs"),
     ],
     "edges": [
-        *(
-            "transport",
-            "delivery",
-            "remote_clock",
-            "messages",
-            "resource_calls",
-            "kernel_client",
-            "governance",
-            "branching",
-            "client",
-        ),
+        *("transport", "delivery", "messages", "remote_clock", "resource_calls"),
+        *("kernel_client", "governance", "branching", "client"),
         *("sender", "held", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],

@@ -33,6 +33,7 @@ from .resource_port import ResourcePort
 from .store import Connection, Store, tables
 from .store.earlier import recorded_steps
 from .store.rows import Standing, StepRow
+from .usage import usage_of
 from .views import execution_view, step_view
 
 __all__ = ["AgentPort"]
@@ -48,6 +49,7 @@ class AgentPort:
 
     wants_request_ids = False
     renews_together = True
+    takes_deltas = False
     keeps_tries = True
     parks = True
 
@@ -152,14 +154,20 @@ class AgentPort:
         error: str | None = None,
     ) -> StepDecision:
         now = Moment.of(self._clock)
+        usage = usage_of(result)
         store = self._store()
         decision = store.write(
-            lambda db: steps.settle(db, lease, step_id, now, result=result, error=error),
+            lambda db: steps.settle(
+                db, lease, step_id, now, result=result, error=error, usage=usage
+            ),
             durable=True,
         )
         if decision.decision is DecisionKind.EXECUTION_TERMINAL:
             store.attempts.end(lease)
         return decision
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        """Nobody listens in this process."""
 
     def retrying(
         self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float

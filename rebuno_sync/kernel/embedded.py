@@ -360,6 +360,7 @@ class Kernel(Governance, Branching):
         ``holder``: the thread that will; when it ends, or claims the same execution again, without
         having given the lease back, the lease is free as well.
         """
+        self._read(lambda _: None)  # A sleep may be over.
         claim = self._claiming(Moment.of(self._clock), holder)
         return claim.committed(lambda db: claim(execution_id, db))
 

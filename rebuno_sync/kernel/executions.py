@@ -171,7 +171,8 @@ def _end(
     reason: str = "",
     state: str | None = None,
 ) -> ExecutionRow:
-    """Status, event, and every dispatch retired."""
+    """Status, event, and every dispatch retired. A state of ``null`` is none."""
+    state = None if state == "null" else state
     tables.end_execution(db, n, status, now.wall, output=output, reason=reason, state=state)
     tables.append_events(
         db, n, tables.last_seq(db, n), [(f"execution.{status}", None, None)], now.wall

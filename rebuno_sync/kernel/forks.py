@@ -30,6 +30,8 @@ Logged = tuple[int, str, int | None, str | None]
 _BEGINNING = frozenset({"step.proposed", "step.rate_limited"})
 _OF_RESOURCES = frozenset({"resource.registered", "resource.initialized"})
 _MOST_EVENTS_AT_ONCE = 1000
+_STORED = StepRow._fields.index("tries")
+"""Where what a new step has ends."""
 
 
 class Fork(NamedTuple):
@@ -197,7 +199,6 @@ def _copy_steps(
     settled = {step for _, kind, step, _ in log if kind in _SETTLING} - fork.left_out
     steps = sorted(tables.steps(db, source.n), key=lambda step: step.n)
     ids = {step.step_id: _id_in(row.id, step) for step in steps}
-    used = forking.usages(db, source.n)
     changed = resourcing.changed_by_steps(db, source.n)
     numbers: dict[int, int] = {}
     for step in steps:
@@ -208,9 +209,9 @@ def _copy_steps(
             )
         elif step.n not in settled or step.status not in _SETTLED:
             continue
-        n = numbers[step.n] = tables.insert_step(db, row.n, copy[1:-2])
-        if step.n in used:
-            counters.set_usage(db, n, used[step.n])
+        n = numbers[step.n] = tables.insert_step(db, row.n, copy[1:_STORED])
+        if step.usage is not None:
+            counters.set_usage(db, n, step.usage)
         if step.n in changed:
             resourcing.set_changed(db, n, changed[step.n])
     return numbers

@@ -20,6 +20,7 @@ from ..types import (
     Proposal,
     ResourceView,
     StepDecision,
+    Usage,
     Wake,
 )
 from . import dispatches, executions, fence, identity, parking, steps, tries
@@ -27,6 +28,7 @@ from .moment import Moment
 from .resources import NOTHING_CAPTURED, Captures
 from .store import Connection, calls, queue, tables
 from .store.rows import REMOTE, Standing
+from .usage import usage_of
 
 __all__ = [
     "Answer",
@@ -190,14 +192,30 @@ class Settle:
     result: str | None = None
     error: str | None = None
     told: Captures = NOTHING_CAPTURED
+    usage: Usage | None = None
     durable: ClassVar[bool] = True
+
+    @classmethod
+    def with_result(
+        cls, step_id: str, result: str | None, told: Captures = NOTHING_CAPTURED
+    ) -> Settle:
+        """Read the result now: not while the file is locked."""
+        return cls(step_id, result=result, usage=usage_of(result), told=told)
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
         at = standing(db, asked, now)
         row = steps.step_of(db, at, asked.lease.execution_id, self.step_id)
         check_owner(at, asked)
         decision = steps.settle_found(
-            db, at, asked.lease, row, now, result=self.result, error=self.error, told=self.told
+            db,
+            at,
+            asked.lease,
+            row,
+            now,
+            result=self.result,
+            error=self.error,
+            usage=self.usage,
+            told=self.told,
         )
         return Answer(200, decision)
 

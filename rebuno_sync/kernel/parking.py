@@ -19,6 +19,8 @@ __all__ = ["suspend", "wake_due"]
 
 AWAITING_STEPS, SLEEPING = "awaiting_steps", "sleeping"
 
+_LONGEST_SECONDS = 1e9
+"""Thirty years are for ever."""
 _MOST_AT_ONCE = 500
 """Sleeps that end in one transaction: nobody waits long for the file."""
 
@@ -36,7 +38,7 @@ def suspend(db: Connection, at: Standing, wake: Wake | None, now: Moment) -> boo
             raise api_error("not_found", f"not found: step {wake.step_id}", 404)
         if step.status is not StepStatus.EXECUTING or wake.seconds <= 0:
             return False
-        due_at, due = now.in_seconds(wake.seconds)
+        due_at, due = now.in_seconds(min(wake.seconds, _LONGEST_SECONDS))
         wakes.put(db, step.n, at.execution, due_at, due)
         entry = suspension.block(db, at.execution, now, reason=SLEEPING, wake_at=due_at)
     tables.append_events(db, at.execution, at.last_seq, [entry], now.wall)

@@ -176,7 +176,7 @@ def _checked_cursor(cursor: str) -> str:
 
 def spawner_in(spawned_by: Mapping[str, object] | None) -> Spawner | None:
     """The execution and the step that ``spawned_by`` names (protocol.md 2.1.1)."""
-    if spawned_by is None:
+    if not spawned_by:
         return None
     named = [spawned_by.get(name) for name in ("execution_id", "step_id")]
     execution_id, step_id = (name if isinstance(name, str) else "" for name in named)

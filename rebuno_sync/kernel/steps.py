@@ -17,6 +17,7 @@ from ..types import (
     StepKind,
     StepStatus,
     Touched,
+    Usage,
 )
 from . import approvals, fence, resources, ruling, suspension
 from .attempts import Enclosed
@@ -24,10 +25,9 @@ from .lifecycle import ExistingStep, accepts_outcome, existing_step
 from .moment import Moment
 from .policy import Action, Verdict
 from .resources import NOTHING_CAPTURED, Captures
-from .store import Connection, counters, tables, waiting
+from .store import Connection, tables, waiting
 from .store.rows import Standing, StepRow
 from .suspension import Entry
-from .usage import usage_of
 
 __all__ = [
     "TERMINAL",
@@ -294,11 +294,15 @@ def settle(
     result: str | None = None,
     error: str | None = None,
     told: Captures = NOTHING_CAPTURED,
+    usage: Usage | None = None,
 ) -> StepDecision:
-    """Record an outcome: ``result``, or ``error`` when that is given (protocol.md 8.1, 8.2)."""
+    """Record an outcome: ``result``, or ``error`` when that is given (protocol.md 8.1, 8.2).
+
+    ``usage``: what the result tells of tokens; kept of a model call only (protocol.md 8.3).
+    """
     at = fence.standing(db, lease, now)
     row = step_of(db, at, lease.execution_id, step_id)
-    return settle_found(db, at, lease, row, now, result=result, error=error, told=told)
+    return settle_found(db, at, lease, row, now, result=result, error=error, usage=usage, told=told)
 
 
 def step_of(db: Connection, at: Standing, execution_id: str, step_id: str) -> StepRow:
@@ -318,6 +322,7 @@ def settle_found(
     result: str | None = None,
     error: str | None = None,
     told: Captures = NOTHING_CAPTURED,
+    usage: Usage | None = None,
 ) -> StepDecision:
     """As ``settle``, for a step that was looked up."""
     if at.status.terminal:
@@ -328,23 +333,16 @@ def settle_found(
         raise wrong_status(row)
     fence.pass_check_fence(at, lease)
     status = StepStatus.SUCCEEDED if error is None else StepStatus.FAILED
-    tables.settle_step(db, row.n, status, now.wall, result=result, error=error)
-    detail = _count_tokens(db, row, result) if result and error is None else None
+    used = None
+    if usage is not None and row.kind == StepKind.LLM_CALL:
+        used = usage.model_dump_json()
+    tables.settle_step(db, row.n, status, now.wall, result=result, error=error, usage=used)
     resources.settled(db, at.execution, row.n)
-    entries: list[Entry] = [(f"step.{status}", row.n, detail)]
+    entries: list[Entry] = [(f"step.{status}", row.n, f'{{"usage":{used}}}' if used else None)]
     entries += resources.captured(db, at.execution, told, at.last_seq + 1, own=row.n)
     tables.append_events(db, at.execution, at.last_seq, entries, now.wall)
     made_progress(db, at)
     return StepDecision(DecisionKind.RECORDED)
-
-
-def _count_tokens(db: Connection, row: StepRow, result: str) -> str | None:
-    """Keep what a model call used up (protocol.md 8.3); what its event says of it."""
-    usage = usage_of(result) if row.kind == StepKind.LLM_CALL else None
-    if usage is None:
-        return None
-    counters.set_usage(db, row.n, json.dumps(usage._asdict()))
-    return json.dumps({"usage": usage._asdict()})
 
 
 def settled_already(row: StepRow, *, failing: bool) -> StepDecision:

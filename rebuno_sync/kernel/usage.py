@@ -1,83 +1,87 @@
-"""How many tokens a model call used up, as its provider says (protocol.md 8.3)."""
+"""How many tokens a model call used, read from its recorded response (protocol.md 8.3)."""
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["Usage", "usage_of"]
+from ..types import Usage
+
+__all__ = ["usage_of"]
 
 _INPUT = frozenset(
     {"prompt_tokens", "input_tokens", "inputTokens", "promptTokenCount", "prompt_eval_count"}
 )
 _OUTPUT = frozenset(
-    {
-        "completion_tokens",
-        "output_tokens",
-        "outputTokens",
-        "candidatesTokenCount",
-        "eval_count",
-    }
+    {"completion_tokens", "output_tokens", "outputTokens", "candidatesTokenCount", "eval_count"}
 )
-
-_LIMIT = 2**63
-"""Greater numbers, and those that are none, count no tokens."""
-
-
-class Usage(NamedTuple):
-    input_tokens: int
-    output_tokens: int
+_LIMIT = 2**53
+"""Greater numbers count no tokens; sums of those below fit SQLite."""
+_IN_BYTES = re.compile(rf'"({"|".join(sorted(_INPUT | _OUTPUT))})"\s*:\s*(\d+)')
 
 
-def usage_of(result: str) -> Usage | None:
-    """What the recorded result of a model call says of tokens, at its highest; ``None`` where it
-    says nothing. ``result``: JSON text, perhaps an HTTP answer whose ``body`` is JSON or a stream
-    of ``data:`` lines.
+def usage_of(result: str | None) -> Usage | None:
+    """The largest counts in the response, whatever provider's shape it has; ``None`` without any.
+
+    ``result``: the recorded JSON text. Read before a transaction: a long response takes a while.
     """
-    most = {_INPUT: 0, _OUTPUT: 0}
-    for value in _payloads(result):
-        for key, number in _numbers(value):
-            for keys in most:
-                if key in keys:
-                    most[keys] = max(most[keys], number)
-    usage = Usage(most[_INPUT], most[_OUTPUT])
-    return usage if usage != (0, 0) else None
-
-
-def _payloads(result: str) -> Iterator[Any]:
-    value = _parsed(result)
-    body = value.get("body") if isinstance(value, dict) else None
-    if not isinstance(body, str) or not body:
-        yield value
-        return
-    whole = _parsed(body)
-    if whole is not None:
-        yield whole
-        return
-    for line in body.splitlines():
-        data = line.strip()
-        if data.startswith("data:"):
-            yield _parsed(data.removeprefix("data:"))
-
-
-def _parsed(text: str) -> Any:
+    if result is None or not (_may_tell(result) or '"base64"' in result):
+        return None
     try:
-        return json.loads(text)
+        found = list(_counts(json.loads(result)))
     except (ValueError, RecursionError):
         return None
+    used = [
+        max((count for key, count in found if key in keys), default=0) for keys in (_INPUT, _OUTPUT)
+    ]
+    return Usage.model_construct(input_tokens=used[0], output_tokens=used[1]) if any(used) else None
 
 
-def _numbers(value: Any) -> Iterator[tuple[str, int]]:
+def _may_tell(text: str) -> bool:
+    """Whether one of the keys can be in it: they all have one of these parts."""
+    return "oken" in text or "eval_count" in text
+
+
+def _counts(record: Any) -> Iterator[tuple[str, int]]:
+    body = record.get("body") if isinstance(record, dict) else None
+    if not isinstance(body, str) or not body:
+        yield from _scan(record)
+    elif record.get("encoding") == "base64":
+        text = base64.b64decode(body).decode("latin-1")
+        found = ((key, int(count)) for key, count in _IN_BYTES.findall(text))
+        yield from ((key, count) for key, count in found if count < _LIMIT)
+    else:
+        yield from _counts_in_text(body)
+
+
+def _counts_in_text(body: str) -> Iterator[tuple[str, int]]:
+    try:
+        yield from _scan(json.loads(body))
+    except ValueError:
+        for line in body.splitlines():
+            # Of a long stream few lines tell it, and only those are parsed.
+            if not _may_tell(line):
+                continue
+            data = line.strip().removeprefix("data:")
+            try:
+                yield from _scan(json.loads(data))
+            except ValueError:
+                continue
+
+
+def _scan(value: Any) -> Iterator[tuple[str, int]]:
     waiting = [value]
     while waiting:
-        value = waiting.pop()
-        if isinstance(value, list):
-            waiting += value
-        elif isinstance(value, dict):
-            for key, inner in value.items():
-                if type(inner) in (int, float):
-                    if abs(inner) < _LIMIT:
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting += item
+        elif isinstance(item, dict):
+            for key, inner in item.items():
+                if isinstance(inner, int | float) and not isinstance(inner, bool):
+                    if (key in _INPUT or key in _OUTPUT) and 0 <= inner < _LIMIT:
                         yield key, int(inner)
                 else:
                     waiting.append(inner)

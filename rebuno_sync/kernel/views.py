@@ -17,6 +17,7 @@ from ..types import (
     PolicyResult,
     ResourceCheckpoint,
     Step,
+    Usage,
 )
 from .forks import Points
 from .policy import Report, Trial
@@ -148,6 +149,7 @@ def step_view(execution_id: str, row: StepRow) -> Step:
         args=_json(row.args),
         result=_json(row.result),
         error=_json(row.error),
+        usage=None if row.usage is None else Usage.model_validate_json(row.usage),
         started_at=_optional_time(row.started_at),
         completed_at=_optional_time(row.completed_at),
     )

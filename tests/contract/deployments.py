@@ -57,13 +57,27 @@ class Operator(Protocol):
     """The operator's methods: the same names on ``Kernel`` and on a client."""
 
     def create(
-        self, agent_id: str, input: object = None, *, idempotency_key: str | None = None
+        self,
+        agent_id: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        session: str | None = None,
+        parent_execution_id: str | None = None,
+        spawned_by: Mapping[str, str] | None = None,
+        on_behalf_of: str | None = None,
     ) -> Execution: ...
 
     def get(self, execution_id: str) -> Execution: ...
 
     def list(
-        self, *, agent_id: str = "", status: str = "", limit: int = 50, cursor: str = ""
+        self,
+        *,
+        agent_id: str = "",
+        status: str = "",
+        limit: int = 50,
+        cursor: str = "",
+        session: str = "",
     ) -> ExecutionPage: ...
 
     def events(

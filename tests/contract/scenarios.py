@@ -60,6 +60,8 @@ ROWS: dict[str, frozenset[Generation]] = {
     "B36": _NEWEST,
     "B37": _NEWEST,
     "B38": _NEWEST,
+    "B39": _NEWEST,
+    "B40": _NEWEST,
     # sections
     "fence": _FENCED,  # 5.4
     "occurrences": _ALL,  # 6.3
@@ -78,7 +80,11 @@ ROWS: dict[str, frozenset[Generation]] = {
     "limits are told": _FENCED,  # 7.4: G0 writes no event
     "nameless decisions": _OURS,  # 2.3: G2e too
     "prompt timeouts": _OURS,  # 12: others look every ten minutes
+    "sessions": _NEWEST,  # 9.2
+    "previous": _NEWEST,  # 9.3
+    "subagents": _NEWEST,  # 9.7
     "release": _OURS,  # 17
+    "wake": _OURS,  # 17
     "attempts": _OURS,  # 17
     "strikes": _OURS,  # a settled step clears them; others count claims of a dispatch
     # what a kernel elsewhere cannot be held to
@@ -97,13 +103,14 @@ def bundle(
     return f"default_action: allow\nrules:\n  - {rule}\n"
 
 
-def scenario(row: str) -> Callable[[F], F]:
-    """Say which row of the table a test belongs to."""
-    if row not in ROWS:
-        raise KeyError(f"{row!r} is no row of the table of scenarios")
+def scenario(*rows: str) -> Callable[[F], F]:
+    """Say which rows of the table a test belongs to."""
+    for row in rows:
+        if row not in ROWS:
+            raise KeyError(f"{row!r} is no row of the table of scenarios")
 
     def mark(test: F) -> F:
-        test.scenarios = (row, *getattr(test, "scenarios", ()))  # type: ignore[attr-defined]
+        test.scenarios = (*rows, *getattr(test, "scenarios", ()))  # type: ignore[attr-defined]
         return test
 
     return mark

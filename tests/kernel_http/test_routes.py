@@ -40,7 +40,7 @@ def test_creating_answers_201(wire: Wire) -> None:
         ({"agent_id": AGENT, "idempotency_key": " "}, 400, "validation_error"),
         ({"agent_id": AGENT, "color": "red"}, 400, "validation_error"),
         ({"agent_id": 7}, 400, "validation_error"),
-        ({"agent_id": AGENT, "session": "s"}, 400, "validation_error"),
+        ({"agent_id": AGENT, "session": " "}, 400, "validation_error"),
         ({"agent_id": AGENT, "spawned_by": {"execution_id": NOBODY}}, 400, "validation_error"),
     ],
 )
@@ -54,8 +54,8 @@ def test_a_create_that_is_refused(
 
 def test_what_is_not_built_says_so(wire: Wire) -> None:
     """A field that the protocol knows and this kernel does not have yet is named."""
-    answer = wire.operate("POST", "/v0/executions", {"agent_id": AGENT, "session": "s"})
-    assert "session" in answer.json["message"]
+    answer = wire.operate("POST", "/v0/executions", {"agent_id": AGENT, "concurrency_key": "s"})
+    assert "concurrency_key" in answer.json["message"]
     assert "yet" in answer.json["message"]
 
 

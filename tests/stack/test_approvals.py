@@ -224,13 +224,20 @@ def test_a_handler_may_take_a_denial_for_its_end(kernel: Kernel) -> None:
 # -- C18
 
 
-def three_at_once(charges: Charges) -> list[str]:
+def in_a_pool(charges: Charges) -> list[str]:
     with rebuno.ThreadPoolExecutor(3) as pool:
         futures: list[Future[str]] = [pool.submit(tool) for tool in charges.tools]
         return [future.result() for future in futures]
 
 
-def test_c18_parallel_tools_are_asked_for_one_after_another(kernel: Kernel) -> None:
+def in_parallel(charges: Charges) -> list[str]:
+    return rebuno.parallel(charges.tools)
+
+
+@pytest.mark.parametrize("three_at_once", [in_a_pool, in_parallel])
+def test_c18_parallel_tools_are_asked_for_one_after_another(
+    kernel: Kernel, three_at_once: Callable[[Charges], list[str]]
+) -> None:
     """The first blocks the execution and the others unwind; each later attempt replays the
     answers so far and asks for the next. Each tool gets its own, and runs at most once."""
     asking(kernel)

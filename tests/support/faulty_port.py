@@ -44,6 +44,8 @@ class FaultyPort:
         self._guard = threading.Lock()
         self._faults: dict[str, list[_Fault]] = {}
         self.calls: list[str] = []
+        self.parks = kernel.parks
+        """Whether it can wake whoever sleeps: without, sleeps are waited for under the lease."""
 
     def count(self, method: str) -> int:
         """How often a method was called."""
@@ -104,12 +106,12 @@ class FaultyPort:
         return self._kernel.renews_together
 
     @property
-    def keeps_tries(self) -> bool:
-        return self._kernel.keeps_tries
+    def takes_deltas(self) -> bool:
+        return self._kernel.takes_deltas
 
     @property
-    def parks(self) -> bool:
-        return self._kernel.parks
+    def keeps_tries(self) -> bool:
+        return self._kernel.keeps_tries
 
     def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
         return self._through("suspend", lambda: self._kernel.suspend(lease, wake))
@@ -149,6 +151,9 @@ class FaultyPort:
 
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         return self._through("fail_step", lambda: self._kernel.fail_step(lease, step_id, error))
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        self._through("delta", lambda: self._kernel.delta(lease, step_id, seq, data))
 
     def retrying(
         self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float

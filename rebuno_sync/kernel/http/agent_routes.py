@@ -113,9 +113,11 @@ def release(call: Call) -> Response:
 
 
 def suspend(call: Call) -> Response:
-    fields = call.fields(_SUSPEND)
-    step_id = fields.text("step_id")
-    wake = Wake(step_id, fields.number("seconds")) if step_id else None
+    wake: Wake | None = None
+    if call.request.body.strip():
+        fields = call.fields(_SUSPEND)
+        if step_id := fields.text("step_id"):
+            wake = Wake(step_id, fields.number("seconds"))
     return _one(call, call.execution_id, Suspend(wake))
 
 
@@ -150,7 +152,7 @@ def _keys(listed: list[object]) -> tuple[str, ...]:
 
 
 def _complete_step(fields: Fields, step_id: str) -> Settle:
-    return Settle(step_id, result=fields.raw("result"), told=captures_in(fields))
+    return Settle.with_result(step_id, fields.raw("result"), captures_in(fields))
 
 
 def _fail_step(fields: Fields, step_id: str) -> Settle:
@@ -158,12 +160,7 @@ def _fail_step(fields: Fields, step_id: str) -> Settle:
 
 
 def _complete(fields: Fields) -> End:
-    state = fields.raw("state")
-    return End(
-        ExecutionStatus.COMPLETED,
-        output=fields.raw("output"),
-        state=None if state == "null" else state,
-    )
+    return End(ExecutionStatus.COMPLETED, output=fields.raw("output"), state=fields.raw("state"))
 
 
 def _fail(fields: Fields) -> End:

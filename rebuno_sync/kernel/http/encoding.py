@@ -127,6 +127,7 @@ def step_json(execution_id: str, row: StepRow, *, values: bool = True) -> str:
             ("args", row.args if values else None),
             ("result", row.result if values else None),
             ("error", row.error if values else None),
+            ("usage", row.usage),
             ("started_at", _time(row.started_at)),
             ("completed_at", _time(row.completed_at)),
         )

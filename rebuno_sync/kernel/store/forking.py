@@ -15,12 +15,6 @@ def log_until(
     ).fetchall()
 
 
-def usages(db: sqlite3.Connection, execution: int) -> dict[int, str]:
-    """By step number, the tokens that model calls have used up, as JSON."""
-    sql = "SELECT n, usage FROM steps WHERE execution = ? AND usage IS NOT NULL"
-    return dict(db.execute(sql, (execution,)).fetchall())
-
-
 def own_policy(db: sqlite3.Connection, execution: int) -> str:
     """The bundle that counts for an execution instead of its agent's; empty when none does."""
     sql = "SELECT policy_bundle FROM executions WHERE n = ?"

@@ -18,6 +18,12 @@ def session_exists(db: sqlite3.Connection, session: str) -> bool:
     return db.execute(sql, (session,)).fetchone() is not None
 
 
+def session_of(db: sqlite3.Connection, n: int) -> str:
+    """The session of an execution; empty when it has none."""
+    row = db.execute("SELECT session FROM executions WHERE n = ?", (n,)).fetchone()
+    return row[0] or ""
+
+
 def next_in_session(db: sqlite3.Connection, session: str, boottime: float) -> str | None:
     """The id of the first execution of the session that has not begun and whose time is not
     over."""
