@@ -142,6 +142,11 @@ def environments() -> None:
     assert_type(add(1), int)
 
 
+def relatives() -> rebuno.Result:
+    rebuno.subagent("agent", {"n": 1})
+    return rebuno.Result(1, state=rebuno.previous())
+
+
 def forks(kernel: Kernel) -> None:
     assert_type(kernel.fork("id", 3, policy_bundle=""), types.Execution)
     assert_type(kernel.fork_points("id"), types.ForkPoints)
