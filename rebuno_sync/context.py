@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from typing import NoReturn, TypeVar
 
 from .bodies import Bodies
 from .codec import PLAIN, Codec, encode_plain_arguments
+from .drift import is_patch
 from .errors import (
     Blocked,
     Interrupted,
@@ -20,9 +21,10 @@ from .errors import (
     Terminated,
 )
 from .failures import encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, Results, forked, late, outside, refused, steps_around
+from .frames import LEAVES_THE_STEP, Frame, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
 from .model_calls import ModelCallSeams
+from .nested import Results, decided, keep, until_over
 from .outcomes import Ran, live, replayed
 from .past import Past
 from .ports import AgentKernel
@@ -30,6 +32,7 @@ from .recording import Recording
 from .retrying import ONCE, Bounds
 from .timed import TimedOut, within
 from .tries import settled
+from .turns import in_turn
 from .types import (
     DecisionKind,
     Execution,
@@ -67,8 +70,7 @@ class ExecutionContext(ModelCallSeams):
         self._execution = execution
         self._guard = threading.Lock()
         self.bodies = Bodies()
-        self.pending: Signal | None = None
-        """The signal that ended this attempt, whatever the handler did with it."""
+        self.pending: Signal | None = None  # What ended it, whatever the handler did with that.
         self._stopped = threading.Event()
         self._waits = False
         self._elsewhere = False
@@ -115,6 +117,12 @@ class ExecutionContext(ModelCallSeams):
         with self.resting():
             self._stopped.wait(seconds)
         self.check()
+
+    @contextmanager
+    def dozing(self) -> Iterator[None]:
+        """For an effect that does nothing but wait: its host need not wait for its end."""
+        with self._lease.moves.dozing(), self.resting():
+            yield
 
     def resting(self) -> AbstractContextManager[None]:
         """Who waits in it does not hang, and is woken when this attempt ends."""
@@ -164,13 +172,13 @@ class ExecutionContext(ModelCallSeams):
         or a signal.
         """
         outer = self._current_frame()
-        nested = outer is not None and bool(outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self.recording.environments.alone(nested=nested), self.bodies.one_more():
-            decision = self._propose(proposal, outer)
-            if decision.decision == DecisionKind.PROCEED:
-                return self._run(decision, proposal, run, codec, outer, bounds)
-        return replayed(decision, proposal.target, codec)
+        with self.recording.alone(outer), self.bodies.one_more(), self._lease.moves.busy():
+            met = self._propose(proposal, outer)
+            if met.decision != DecisionKind.PROCEED:
+                return replayed(met, proposal.target, codec)
+            with until_over(outer, met.step_id):
+                return self._run(met, proposal, run, codec, outer, bounds)
 
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         def propose() -> StepDecision:
@@ -182,13 +190,11 @@ class ExecutionContext(ModelCallSeams):
             self.past.meet(decision, proposal, outer)
             return decision
 
-        if outer is None or outer.results is None:
-            return ask()
-        return outer.results.decided(proposal, ask)
+        return in_turn(lambda: decided(outer, proposal, ask, self), self.past.move)
 
     def _propose(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         """Submit an effect; the decision is ``proceed`` or ``replay``, a refusal is raised."""
-        if outer is not None and outer.step_id:
+        if outer is not None and outer.step_id and not is_patch(proposal):
             proposal = proposal._replace(parent=outer.step_id)
         self.check()
         self._close_ended_calls()
@@ -231,17 +237,12 @@ class ExecutionContext(ModelCallSeams):
             ran = once()
         else:
             ran = self.heard(lambda: settled(met, policy, kept, self.wait, once))
-        if ran.settled is not None:
-            decision = ran.settled
-        elif (failure := ran.failure) is None:
-            decision = self.heard(lambda: self.recording.result(step_id, ran.result))
-        else:
-            decision = self.heard(lambda: self.recording.failure(step_id, failure))
+        decision = ran.settled or self.heard(lambda: kept.outcome(step_id, ran.result, ran.failure))
         self.check()
         if decision.decision == DecisionKind.REPLAY:
+            keep(outer, step_id, decision.result_json, decision.error_json)
             return replayed(decision, target, codec)
-        if ran.failure is None and outer is not None and outer.results is not None:
-            outer.results.keep(proposal, step_id, ran.result)
+        keep(outer, step_id, ran.result, ran.failure)
         return live(ran, target, step_id, codec)
 
     def _call(

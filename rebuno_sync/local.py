@@ -26,6 +26,7 @@ from .kernel.dispatches import Claim
 from .kernel.embedded import DEFAULT_PATH
 from .naming import module_name
 from .types import Execution, ExecutionStatus
+from .webhook import Delivery
 
 __all__ = ["run"]
 
@@ -174,6 +175,8 @@ class _Host:
             measured_on=self._kernel.monotonic,
         )
         self._kernel.watch_lease(lease.key, lambda: RENEWER.hurry(lease))
+        here = Delivery(lease, thread=threading.current_thread())
+        lease.on_end(here.told_to_stop)
         try:
             return dispatch(
                 self._binding,
@@ -183,6 +186,7 @@ class _Host:
                 resumed_by_hand=True,
             )
         finally:
+            here.ended.set()
             if lease.left_to_run_out:
                 self._kernel.leave_claim(claim)
 

@@ -30,7 +30,7 @@ def wait_until(
     """
     bodies = context.bodies
     pause = _FIRST_PAUSE_SECONDS
-    with context.resting(), _waiting(context, until):
+    with context.dozing(), _waiting(context, until):
         while True:
             context.check()
             seen = bodies.changes

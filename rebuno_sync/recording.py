@@ -5,7 +5,9 @@ answer lost to a submit                               ``Interrupted``; it is nev
 ... when nothing was sent, or it has a request id     sent again while the lease holds
 answer lost to an outcome                             sent again while the lease holds
 a submit refused with an error                        the error, to the handler: nothing recorded
-an outcome refused with an error, three times         recorded as a failure instead ("not storable")
+an outcome refused as a value, three times            recorded as a failure instead ("not storable")
+... because the kernel is too busy (429 and such)     sent again while the lease holds
+... for another reason (401, 403 and such)            ``Interrupted``: the effect may be done again
 the lease is gone, or the execution has ended         ``LeaseSuperseded``, ``Terminated``
 ====================================================  ============================================
 """
@@ -13,8 +15,9 @@ the lease is gone, or the execution has ended         ``LeaseSuperseded``, ``Ter
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from .clock import SYSTEM
 from .environments import Environments
@@ -29,7 +32,7 @@ from .errors import (
 from .failures import not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
-from .turns import take_turn
+from .replies import refuses_the_value
 from .types import (
     Capture,
     CaptureFailure,
@@ -51,6 +54,13 @@ T = TypeVar("T")
 _OUTCOME_TRIES = 3
 
 
+class InStep(Protocol):
+    """Code that runs in a step's body, or, where the id is empty, in none."""
+
+    @property
+    def step_id(self) -> str: ...
+
+
 class Recording:
     """Submits effects and records outcomes under one lease. Raises signals."""
 
@@ -59,18 +69,15 @@ class Recording:
         self._lease = lease
         self.environments = Environments()
 
+    def alone(self, around: InStep | None) -> AbstractContextManager[None]:
+        """In the block, no other effect of an execution with resources runs (``Environments``);
+        ``around``: where it is called."""
+        return self.environments.alone(nested=around is not None and bool(around.step_id))
+
     def submit(self, proposal: Proposal) -> StepDecision:
-        """Ask for the decision on an effect, in its turn; again only where that cannot propose it
-        twice."""
+        """Ask for the decision on an effect; again only where that cannot propose it twice."""
         if self._kernel.wants_request_ids:
             proposal = proposal._replace(request_id=str(SYSTEM.new_id()))
-        turn = take_turn()
-        if turn is None:
-            return self._submit(proposal)
-        with turn:
-            return self._submit(proposal)
-
-    def _submit(self, proposal: Proposal) -> StepDecision:
         self.environments.enter()
         try:
             decision = self._lease.insist(
@@ -84,6 +91,12 @@ class Recording:
             raise
         except (NetworkError, StorageError) as error:
             raise Interrupted(f"submitting {proposal.target!r}: {error}") from error
+
+    def outcome(self, step_id: str, result: str, failure: str | None) -> StepDecision:
+        """Record the failure if there is one, else the result."""
+        if failure is None:
+            return self.result(step_id, result)
+        return self.failure(step_id, failure)
 
     def result(self, step_id: str, result: str) -> StepDecision:
         """Record a result. ``replay`` carries what is recorded in its place."""
@@ -149,6 +162,8 @@ class Recording:
             try:
                 return self._sent(step_id, send)
             except APIError as error:
+                if not refuses_the_value(error):
+                    raise _refused(step_id, error) from error
                 refusal = error
         failure = not_storable(instead_of, f"not storable by this kernel: {refusal}")
         try:
@@ -156,7 +171,7 @@ class Recording:
                 step_id, lambda: self._kernel.fail_step(self._lease.key, step_id, failure)
             )
         except APIError as error:
-            raise Interrupted(f"the kernel refused the outcome of {step_id}: {error}") from error
+            raise _refused(step_id, error) from error
         if decision.decision == DecisionKind.REPLAY:
             return decision
         return StepDecision(DecisionKind.REPLAY, step_id, error_json=failure)
@@ -240,3 +255,7 @@ class Recording:
         if error.code == "execution_terminal":
             raise Terminated(error.message) from error
         return
+
+
+def _refused(step_id: str, error: APIError) -> Interrupted:
+    return Interrupted(f"the kernel refused the outcome of {step_id}: {error}")

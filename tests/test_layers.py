@@ -35,17 +35,10 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
+        *("workers", "stalling", "heartbeat", "turns", "environments", "recording", "nested"),
         *(
-            "workers",
-            "stalling",
-            "heartbeat",
-            "turns",
-            "environments",
-            "recording",
             "frames",
             "bodies",
-        ),
-        *(
             "history",
             "drift",
             "past",
@@ -53,11 +46,9 @@ LAYERS = {
             "timed",
             "tries",
             "model_calls",
-            "context",
-            "pool",
         ),
-        *("effects", "parallelism", "parking", "durable", "subagents", "patching"),
-        *("resources", "llm"),
+        *("context", "pool", "effects", "parallelism", "parking", "durable"),
+        *("subagents", "patching", "resources", "llm"),
         *("mcp", "logs"),
     ],
     "edges": [

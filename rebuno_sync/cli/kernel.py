@@ -16,7 +16,7 @@ from ..errors import StorageError
 from ..kernel import Kernel
 from ..kernel.embedded import DEFAULT_PATH, LONGEST_SECONDS
 from ..kernel.http import KernelApp
-from ..serving import Server, Stop, stopped_by_signals
+from ..serving import Server, Stop, raise_file_limit, stopped_by_signals
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -82,8 +82,7 @@ def add_to(commands: _Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal says to stop."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # A queue is what a server has when it is busy.
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    raise_file_limit()
     stop = Stop()
     with stopped_by_signals(stop.set):
         try:

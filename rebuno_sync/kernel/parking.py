@@ -48,8 +48,6 @@ def suspend(db: Connection, at: Standing, wake: Wake | None, now: Moment) -> boo
 def wake_due(db: Connection, now: Moment) -> None:
     """Settle the sleeps whose time is over; an execution that waits for nothing else goes on."""
     for step_n, execution_n in wakes.overdue(db, now.boottime, _MOST_AT_ONCE):
-        wakes.forget_step(db, step_n)
         execution = tables.execution_by_number(db, execution_n)
         step = tables.step_by_number(db, step_n)
-        if not execution.status.terminal and step.status is StepStatus.EXECUTING:
-            suspension.settle_awaited(db, execution, step, now, result="null")
+        suspension.settle_awaited(db, execution, step, now, result="null")

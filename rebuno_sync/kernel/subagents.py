@@ -52,10 +52,8 @@ def settle_parent(db: Connection, child: ExecutionRow, now: Moment) -> None:
     if child.spawner is None or child.spawner_step is None:
         return
     parent = tables.execution(db, child.spawner)
-    if parent is None or parent.status.terminal:
-        return
-    step = tables.step(db, parent.n, child.spawner_step)
-    if step is None or step.status is not StepStatus.EXECUTING:
+    step = None if parent is None else tables.step(db, parent.n, child.spawner_step)
+    if parent is None or step is None:
         return
     if child.status is ExecutionStatus.COMPLETED:
         suspension.settle_awaited(db, parent, step, now, result=child.output or "null")

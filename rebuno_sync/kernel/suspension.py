@@ -52,17 +52,26 @@ def settle_awaited(
     result: str | None = None,
     error: str | None = None,
 ) -> None:
-    """Record what a step of a live execution waited for; the execution goes on if it was blocked
-    and that was the last."""
-    status = StepStatus.SUCCEEDED if error is None else StepStatus.FAILED
-    tables.settle_step(db, step.n, status, now.wall, result=result, error=error)
+    """Record what a step of an execution waited for; the execution goes on if it was blocked and
+    that was the last.
+
+    The attempt that it was blocked under may still have settled the step itself. Then that stands,
+    and the execution goes on all the same.
+    """
     wakes.forget_step(db, step.n)
-    for key in json.loads(resourcing.changed(db, step.n) or "[]"):
-        resourcing.count_up(db, execution.n, key)
-    entries: list[Entry] = [(f"step.{status}", step.n, None)]
+    if execution.status.terminal:
+        return
+    entries: list[Entry] = []
+    if step.status is StepStatus.EXECUTING:
+        status = StepStatus.SUCCEEDED if error is None else StepStatus.FAILED
+        tables.settle_step(db, step.n, status, now.wall, result=result, error=error)
+        for key in json.loads(resourcing.changed(db, step.n) or "[]"):
+            resourcing.count_up(db, execution.n, key)
+        entries.append((f"step.{status}", step.n, None))
     if execution.status is ExecutionStatus.BLOCKED:
         entries += resume(db, execution.n, now)
-    tables.append_events(db, execution.n, tables.last_seq(db, execution.n), entries, now.wall)
+    if entries:
+        tables.append_events(db, execution.n, tables.last_seq(db, execution.n), entries, now.wall)
 
 
 def queue_dispatch(

@@ -215,6 +215,24 @@ def test_what_an_execution_spawned_ends_with_it(on: Deployment, end: str) -> Non
     assert kinds(on, lease.execution_id)[-1 if end != "cancelled" else -2] == f"execution.{end}"
 
 
+@scenario("subagents", "wake", "on demand")
+def test_an_outcome_that_comes_after_the_suspension_stands(on: Deployment) -> None:
+    """Of the attempt that suspended: the execution goes on all the same, when the subagent has
+    ended or the sleep is over."""
+    lease = start(on)
+    step_id, child = spawn(on, lease)
+    assert on.agent.suspend(lease)
+    assert on.agent.complete_step(lease, step_id, "1").decision == "recorded"
+    complete(on, child.id, 2)
+    again = attempt(on, lease.execution_id)
+    assert on.agent.submit(again, call("ask")).result == 1
+    step_id = on.agent.submit(again, call("sleep", kind="local")).step_id
+    assert on.agent.suspend(again, Wake(step_id, 60.0))
+    assert on.agent.complete_step(again, step_id, "null").decision == "recorded"
+    on.pass_time(1)
+    assert attempt(on, lease.execution_id).attempt == 1
+
+
 # -- sleeps
 
 

@@ -140,8 +140,10 @@ class Play:
         waits = {it.step_id for it in steps} & approvals
         waits |= executing & asked.keys()
         if execution.status == "blocked":
+            live = [it for it in asked.values() if not it.status.terminal]
+            spawned = [it for it in live if (it.spawned_by or {})["execution_id"] == execution.id]
             sleeps = "sleeping" in self.reasons(execution)
-            assert waits or (sleeps and executing), "it is blocked, and nothing wakes it"
+            assert waits or spawned or sleeps, "it is blocked, and nothing wakes it"
         if not execution.status.terminal:
             ended = {step_id for step_id, it in asked.items() if it.status.terminal}
             assert not executing & ended, "a subagent has ended, and its step has not"
