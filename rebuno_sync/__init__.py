@@ -9,6 +9,7 @@ from .effects import step, tool, wrap_tool
 from .errors import (
     APIError,
     Blocked,
+    CheckpointUnavailable,
     CodeChanged,
     ConflictError,
     ExecutionCancelled,
@@ -38,6 +39,7 @@ from .parallelism import parallel
 from .patching import patched
 from .pool import ThreadPoolExecutor, carry
 from .refusals import raise_for_refusal
+from .resources import CheckpointPolicy, resource
 from .subagents import previous, subagent
 from .types import Result
 
@@ -45,6 +47,8 @@ __all__ = [
     "APIError",
     "Agent",
     "Blocked",
+    "CheckpointPolicy",
+    "CheckpointUnavailable",
     "Client",
     "CodeChanged",
     "ConflictError",
@@ -81,6 +85,7 @@ __all__ = [
     "previous",
     "raise_for_refusal",
     "random",
+    "resource",
     "run",
     "sleep",
     "step",

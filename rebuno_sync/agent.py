@@ -204,6 +204,11 @@ class _Attempt:
             return self._unwind(signal)
         self._context.activate(self._context.past.at_end)  # Within: what it logs is of it.
         try:
+            recording = self._context.recording
+            self._context.heard(lambda: recording.environments.at_completion(recording))
+        except Signal as signal:
+            return self._unwind(signal)
+        try:
             self._lease.insist(lambda: self._kernel.complete(self._lease.key, output, state))
         except APIError as error:
             if error.code in _OVER:

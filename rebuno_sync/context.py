@@ -175,12 +175,12 @@ class ExecutionContext(ModelCallSeams):
         """
         outer = self._current_frame()
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self.bodies.one_more(), self._lease.moves.busy():
+        with self.recording.alone(outer), self.bodies.one_more(), self._lease.moves.busy():
             met = self._propose(proposal, outer)
-            if met.decision == DecisionKind.PROCEED:
-                with until_over(outer, met.step_id):
-                    return self._run(met, proposal, run, codec, outer, bounds)
-        return replayed(met, proposal.target, codec)
+            if met.decision != DecisionKind.PROCEED:
+                return replayed(met, proposal.target, codec)
+            with until_over(outer, met.step_id):
+                return self._run(met, proposal, run, codec, outer, bounds)
 
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         def propose() -> StepDecision:

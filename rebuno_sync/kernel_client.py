@@ -23,9 +23,10 @@ from .messages import (
     recorded_of,
     submit_body,
 )
-from .ports import Clock
+from .ports import Clock, ResourceKernel
 from .remote_clock import RemoteClock
 from .replies import error_of, understood
+from .resource_calls import ResourceCalls
 from .signing import sign_body, sign_request
 from .transport import Reply, Transport
 from .types import (
@@ -88,6 +89,7 @@ class KernelClient:
         self._request_form = signature != "body"
         self._form_is_known = signature is not None
         self._extensions: frozenset[str] = frozenset()
+        self.resources: ResourceKernel = ResourceCalls(self._post)
 
     def learn_extensions(self, named: str) -> None:
         """What the kernel named in a webhook's ``Rebuno-Extensions``: only that is used."""

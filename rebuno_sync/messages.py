@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from .replies import understood
-from .types import LeaseKey, Proposal, Recorded, Spawn, Step, StepDecision
+from .types import LeaseKey, Proposal, Recorded, Spawn, Step, StepDecision, Touched
 
 __all__ = [
     "EXTENSIONS",
@@ -55,9 +55,11 @@ def submit_operation(proposal: Proposal) -> str:
 
 
 def _submit_members(proposal: Proposal) -> str:
+    # Older kernels know no resources, and refuse what they do not know.
+    changed = f',"resources":{json.dumps(proposal.resources)}' if proposal.resources else ""
     return (
         f'"kind":{json.dumps(proposal.kind)},"target":{json.dumps(proposal.target)},'
-        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"'
+        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"{changed}'
     )
 
 
@@ -98,7 +100,12 @@ def _decision(answer: Any) -> StepDecision:
         rule_id=answer.get("rule_id", ""),
         attempt=int(answer.get("attempt") or 0),
         retry_in=float(answer.get("retry_in") or 0.0),
+        resources=tuple(map(_touched, answer.get("resources") or ())),
     )
+
+
+def _touched(it: dict[str, Any]) -> Touched:
+    return Touched(it["key"], it["generation"], bool(it.get("due")))
 
 
 def _text(answer: dict[str, Any], key: str) -> str | None:

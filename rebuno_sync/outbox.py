@@ -20,7 +20,9 @@ from .heartbeat import Lease
 from .held import Held, Request, size_of
 from .kernel_client import Answer, KernelClient, NotOffered
 from .messages import completion_body, decision_of, submit_operation
+from .ports import ResourceKernel
 from .replies import asks_for_patience, error_of, refuses_the_value
+from .resource_calls import AfterOutcomes
 from .sender import Sender
 from .types import (
     LARGEST_BATCH,
@@ -74,6 +76,7 @@ class Outbox:
         self.takes_leases_back = kernel.takes_leases_back
         self.recorded, self.wall, self.renew = kernel.recorded, kernel.wall, kernel.renew
         self.get_execution, self.list_steps = kernel.get_execution, kernel.list_steps
+        self.resources: ResourceKernel = AfterOutcomes(kernel.resources, self.flush)
         self.get_step, self.previous, self.spawn = kernel.get_step, kernel.previous, kernel.spawn
         self.delta = kernel.delta
 

@@ -10,11 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from .types import (
+    Capture,
+    CaptureFailure,
     Execution,
     LeaseKey,
     Proposal,
     Recorded,
+    Registration,
     Renewal,
+    ResourceView,
     Spawn,
     Step,
     StepDecision,
@@ -22,6 +26,21 @@ from .types import (
 )
 
 __all__ = ["AgentKernel", "Clock", "Deliver", "HostingKernel"]
+
+
+class ResourceKernel(Protocol):
+    """What an execution asks of a kernel about resources (protocol.md 9.6). All may be repeated."""
+
+    def register(self, lease: LeaseKey, wanted: Registration) -> ResourceView:
+        """Register a resource, or find it as it stands."""
+
+    def bind(self, lease: LeaseKey, key: str, binding: str) -> None:
+        """Say what it is bound to: JSON."""
+
+    def keep(
+        self, lease: LeaseKey, captures: Sequence[Capture], failures: Sequence[CaptureFailure]
+    ) -> None:
+        """Say what of the resources as they are now was captured, and what could not be."""
 
 
 class AgentKernel(Protocol):
@@ -57,6 +76,10 @@ class AgentKernel(Protocol):
     @property
     def takes_leases_back(self) -> bool:
         """Whether ``release`` does anything; else a lease runs out, and its strike counts."""
+
+    @property
+    def resources(self) -> ResourceKernel:
+        """What it is asked about resources."""
 
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""

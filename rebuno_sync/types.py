@@ -12,30 +12,47 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from .policy_types import PolicyReport, PolicyResult
+from .resource_types import (
+    Capture,
+    CaptureFailure,
+    ForkPoints,
+    Registration,
+    ResourceCheckpoint,
+    ResourceView,
+    Touched,
+)
+from .wire import Wire as _Wire
 
 __all__ = [
     "LARGEST_BATCH",
     "Agent",
     "Approval",
     "ApprovalStatus",
+    "Capture",
+    "CaptureFailure",
     "DecisionKind",
     "DispatchStatus",
     "Event",
     "Execution",
     "ExecutionPage",
     "ExecutionStatus",
+    "ForkPoints",
     "Idempotency",
     "LeaseKey",
     "PolicyReport",
     "PolicyResult",
     "Proposal",
     "Recorded",
+    "Registration",
     "Renewal",
+    "ResourceCheckpoint",
+    "ResourceView",
     "Step",
     "StepDecision",
     "StepKind",
     "StepStatus",
+    "Touched",
     "Usage",
     "check_idempotency",
 ]
@@ -183,6 +200,8 @@ class Proposal(NamedTuple):
     """A UUID under which a kernel that knows ``request-id`` recognises it (protocol.md 17)."""
     parent: str = ""
     """The id of the step in whose body it is called; not part of its identity."""
+    resources: tuple[str, ...] = ()
+    """The keys of the resources that it may change; not part of its identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +223,8 @@ class StepDecision:
     17, ``attempts``)."""
     retry_in: float = 0.0
     """Seconds that are left of the back-off before the next one."""
+    resources: tuple[Touched, ...] = ()
+    """Where it proceeds: the resources that it may change."""
 
     @property
     def result(self) -> Any:
@@ -232,12 +253,6 @@ class Recorded(NamedTuple):
     """Microseconds since 1970, on the kernel's clock."""
 
 
-class _Wire(BaseModel):
-    """Read leniently: a newer kernel may add keys."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
 class Execution(_Wire):
     """One run of a handler, from its creation to its end (protocol.md 3.1)."""
 
@@ -257,6 +272,12 @@ class Execution(_Wire):
     spawned_by: dict[str, str] | None = None
     """Of a subagent: ``execution_id`` and ``step_id`` of the step that it stands for."""
     on_behalf_of: str | None = None
+    forked_from: str | None = None
+    """Of a fork: the execution that it is one of."""
+    fork_seq: int = 0
+    """The event of that execution at which it was forked; 0 of what is no fork."""
+    restoration: dict[str, Any] | None = None
+    """Where ``fork`` answers: what each resource is restored from (protocol.md 9.5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,36 +358,6 @@ class Approval(_Wire):
     decided_by: str = ""
     rationale: str = ""
     decided_at: datetime | None = None
-
-
-class PolicyResult(_Wire):
-    """What a policy would say of one call (protocol.md 11.10)."""
-
-    target: str
-    kind: str = StepKind.TOOL_CALL
-    args: Any = None
-    name: str = ""
-    agent_id: str = ""
-    expect: str = ""
-    expect_rule: str = ""
-    decision: str
-    rule_id: str = ""
-    reason: str = ""
-    passed: bool = Field(alias="pass")
-    failure: str = ""
-    """Empty when it is as expected."""
-    execution_id: str = ""
-    step_id: str = ""
-    was_rule: str = ""
-    """The rule that decided when the call was really made."""
-
-
-class PolicyReport(_Wire):
-    """What came of a policy test."""
-
-    results: list[PolicyResult]
-    failed: int
-    unexercised_rules: list[str] = []
 
 
 class Event(_Wire):

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parent.parent / "rebuno_sync"
 ROOT = "rebuno_sync"
 
 LAYERS = {
-    "words": ["errors", "types", "ports", "clock"],
+    "words": ["errors", "wire", "resource_types", "policy_types", "types", "ports", "clock"],
     "pure": [
         "naming",
         "strict",
@@ -35,15 +35,25 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "stalling", "heartbeat", "turns", "recording", "nested", "frames"),
-        *("bodies", "history", "drift", "past", "carrying", "timed", "tries", "model_calls"),
+        *("workers", "stalling", "heartbeat", "turns", "environments", "recording", "nested"),
+        *(
+            "frames",
+            "bodies",
+            "history",
+            "drift",
+            "past",
+            "carrying",
+            "timed",
+            "tries",
+            "model_calls",
+        ),
         *("context", "pool", "effects", "parallelism", "parking", "durable"),
-        *("subagents", "patching", "llm"),
+        *("subagents", "patching", "resources", "llm"),
         *("mcp", "logs"),
     ],
     "edges": [
-        *("transport", "delivery", "messages", "remote_clock", "kernel_client", "governance"),
-        "client",
+        *("transport", "delivery", "messages", "remote_clock", "resource_calls"),
+        *("kernel_client", "governance", "branching", "client"),
         *("sender", "held", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],

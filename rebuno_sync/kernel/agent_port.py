@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..canonical import canonicalize
 from ..errors import ConflictError, StorageError, api_error
-from ..ports import Clock
+from ..ports import Clock, ResourceKernel
 from ..types import (
     DecisionKind,
     Execution,
@@ -29,6 +29,7 @@ from .executions import Wanted
 from .moment import Moment
 from .reading import read_on_time
 from .records import Records
+from .resource_port import ResourcePort
 from .store import Connection, Store, tables
 from .store.earlier import recorded_steps
 from .store.rows import Standing, StepRow
@@ -57,6 +58,7 @@ class AgentPort:
         self._store = store
         self._clock = clock
         self._records = records
+        self.resources: ResourceKernel = ResourcePort(store, clock)
 
     def get_execution(self, execution_id: str) -> Execution:
         return execution_view(self._read(lambda db: executions.get(db, execution_id)))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..ports import Clock
 from .agents import AgentRegistry
+from .forking import Forking
 from .policies import Policies
 from .records import Records
 from .remote import RemotePort
@@ -30,6 +31,7 @@ class Core:
         self.clock = clock
         self.lease_timeout = lease_timeout
         self.records = Records(store, clock, max_attempts=max_attempts, deadline=deadline)
+        self.forking = Forking(store, clock, max_attempts=max_attempts, deadline=deadline)
         self.agents = AgentRegistry(store, clock)
         self.policies = Policies(store, clock)
         self.remote = RemotePort(store, clock)

@@ -18,6 +18,7 @@ from ..ports import Clock, Deliver
 from ..types import Agent, Event, Execution, ExecutionPage, LeaseKey, Step
 from .agent_port import AgentPort
 from .agents import LONGEST_LEASE_SECONDS
+from .branching import Branching
 from .claiming import Claiming
 from .core import Core
 from .dispatcher import Dispatcher, Receive
@@ -41,7 +42,7 @@ _POLL_CAP_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.001
 
 
-class Kernel(Governance):
+class Kernel(Governance, Branching):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..errors import api_error
 from ..types import ExecutionStatus, StepStatus
-from . import approvals, sessions, subagents
+from . import approvals, resources, sessions, subagents
 from .lifecycle import live_execution
 from .moment import Moment
 from .store import Connection, calls, kinship, queue, tables, wakes
@@ -15,7 +15,7 @@ from .store.rows import ExecutionRow
 from .subagents import Spawner
 from .suspension import Entry
 
-__all__ = ["Wanted", "cancel", "create", "end", "expire", "get", "left_behind"]
+__all__ = ["Wanted", "cancel", "create", "detail_of", "end", "expire", "get", "left_behind"]
 
 CLIENT_CANCELLED = "client_cancelled"
 DEADLINE_EXCEEDED = "deadline_exceeded"
@@ -88,11 +88,11 @@ def create(
         on_behalf_of=wanted.on_behalf_of,
     )
     n = tables.insert_execution(db, row[1:])
-    entries: list[Entry] = [("execution.created", None, _detail(row, "session", "spawned_by"))]
+    entries: list[Entry] = [("execution.created", None, detail_of(row, "session", "spawned_by"))]
     if session is None:
         tables.insert_dispatch(db, dispatch_id, n, agent_id, max_attempts, now.wall, now.boottime)
         queued = json.dumps({"dispatch_id": dispatch_id, "attempt": 0})
-        entries.append(("execution.started", None, _detail(row, "parent_execution_id")))
+        entries.append(("execution.started", None, detail_of(row, "parent_execution_id")))
         entries.append(("dispatch.queued", None, queued))
     tables.append_events(db, n, 0, entries, now.wall)
     if session is not None:
@@ -110,7 +110,7 @@ def _check_relatives(db: Connection, wanted: Wanted) -> None:
         subagents.check_spawner(db, get(db, execution_id), step_id, wanted.session)
 
 
-def _detail(row: ExecutionRow, *names: str) -> str | None:
+def detail_of(row: ExecutionRow, *names: str) -> str | None:
     """What an event says of an execution's beginning besides its status."""
     spawned_by = {"execution_id": row.spawner, "step_id": row.spawner_step}
     told = {
@@ -192,6 +192,7 @@ def _cancel(
     entries = approvals.close(db, row.n, EXECUTION_CANCELLED, now)
     for step in tables.executing_steps(db, row.n):
         tables.settle_step(db, step.n, StepStatus.CANCELLED, now.wall, error=error)
+        resources.settled(db, row.n, step.n)
         entries.append(("step.cancelled", step.n, None))
     if entries:
         tables.append_events(db, row.n, tables.last_seq(db, row.n), entries, now.wall)

@@ -18,12 +18,14 @@ from ..types import (
     Idempotency,
     LeaseKey,
     Proposal,
+    ResourceView,
     StepDecision,
     Usage,
     Wake,
 )
 from . import dispatches, executions, fence, identity, parking, steps, tries
 from .moment import Moment
+from .resources import NOTHING_CAPTURED, Captures
 from .store import Connection, calls, queue, tables
 from .store.rows import REMOTE, Standing
 from .usage import usage_of
@@ -40,6 +42,7 @@ __all__ = [
     "Suspend",
     "Try",
     "check_owner",
+    "pass_fence",
     "standing",
 ]
 
@@ -63,6 +66,8 @@ class Answer(NamedTuple):
     status: int
     decision: StepDecision | None = None
     error: APIError | None = None
+    view: ResourceView | None = None
+    """What a registration is answered."""
     suspended: bool | None = None
     """Of a suspend alone."""
 
@@ -116,7 +121,7 @@ def check_owner(at: Standing, asked: Asked) -> None:
         )
 
 
-def _renew(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
+def pass_fence(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
     fence.pass_renew_fence(db, at, asked.lease, now)
     assert at.dispatch is not None
     if at.runner is None:
@@ -151,7 +156,7 @@ class Submit:
         check_owner(at, asked)
         if at.status.terminal:
             return Answer(200, steps.TERMINAL)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         if self.invalid is not None:
             raise self.invalid
         assert at.dispatch is not None
@@ -186,13 +191,16 @@ class Settle:
     step_id: str
     result: str | None = None
     error: str | None = None
+    told: Captures = NOTHING_CAPTURED
     usage: Usage | None = None
     durable: ClassVar[bool] = True
 
     @classmethod
-    def with_result(cls, step_id: str, result: str | None) -> Settle:
+    def with_result(
+        cls, step_id: str, result: str | None, told: Captures = NOTHING_CAPTURED
+    ) -> Settle:
         """Read the result now: not while the file is locked."""
-        return cls(step_id, result=result, usage=usage_of(result))
+        return cls(step_id, result=result, usage=usage_of(result), told=told)
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
         at = standing(db, asked, now)
@@ -207,6 +215,7 @@ class Settle:
             result=self.result,
             error=self.error,
             usage=self.usage,
+            told=self.told,
         )
         return Answer(200, decision)
 
@@ -301,7 +310,7 @@ class End(_Silent):
         check_owner(at, asked)
         if at.status.terminal:
             raise fence.terminal_error(asked.lease.execution_id)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         executions.end(
             db,
             at.execution,
@@ -327,7 +336,7 @@ class Suspend:
         check_owner(at, asked)
         if at.status.terminal:
             raise fence.terminal_error(asked.lease.execution_id)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         return Answer(200, suspended=parking.suspend(db, at, self.wake, now))
 
     def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
@@ -347,7 +356,7 @@ class Beat(_Silent):
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
         at = standing(db, asked, now)
         check_owner(at, asked)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         return _DONE
 
 

@@ -20,7 +20,7 @@ from .policy import (
     Verdict,
     compiled,
 )
-from .store import Connection, counters, kinship, registry, tables
+from .store import Connection, counters, forking, kinship, registry, tables
 from .store.rows import Standing
 
 __all__ = ["parking_seconds", "rule", "take_token", "usable", "within_budget"]
@@ -53,6 +53,7 @@ def rule(db: Connection, at: Standing, proposal: Proposal, args_hash: str) -> Ve
     ):
         return INDETERMINATE_RETRY
     bundle = registry.policy_bundle(db, at.agent_id)
+    bundle = forking.own_policy(db, at.execution) or bundle
     if bundle is None:
         return UNKNOWN_AGENT
     if not bundle:

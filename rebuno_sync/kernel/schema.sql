@@ -37,7 +37,10 @@ CREATE TABLE executions (
   spawner         TEXT,                    -- of a subagent: the execution that it was created from,
   spawner_step    TEXT,                    -- and the id of the step that it stands for
   on_behalf_of    TEXT,
-  state           TEXT                     -- what it left to the execution after it; JSON
+  state           TEXT,                    -- what it left to the execution after it; JSON
+  forked_from     TEXT,                    -- the id of the execution that it is a fork of
+  fork_seq        INTEGER,                 -- the event of that one at which it was forked
+  policy_bundle   TEXT                     -- of a fork, instead of its agent's
 );
 CREATE INDEX executions_by_session ON executions (session, status, id) WHERE session IS NOT NULL;
 CREATE INDEX executions_by_spawner ON executions (spawner, spawner_step) WHERE spawner IS NOT NULL;
@@ -65,6 +68,7 @@ CREATE TABLE steps (
   started_at   INTEGER,
   completed_at INTEGER,
   usage        TEXT,                       -- of a model call: its tokens, as JSON
+  resources    TEXT,                       -- those that it changes: a JSON array of their keys
   tries        INTEGER NOT NULL DEFAULT 0, -- that failed, each followed by another (protocol.md 17)
   retry_at     INTEGER,                    -- when the next one may begin
   retry_due    REAL,
@@ -74,6 +78,34 @@ CREATE TABLE steps (
 CREATE INDEX steps_indeterminate ON steps (execution, args_hash) WHERE status = 'failed';
 -- Budgets sum up without reading what the calls answered.
 CREATE INDEX steps_usage ON steps (execution, usage) WHERE usage IS NOT NULL;
+
+-- Environments that steps change, as their agent has registered them (protocol.md 9.6).
+CREATE TABLE resources (
+  execution      INTEGER NOT NULL REFERENCES executions (n),
+  key            TEXT NOT NULL,
+  driver_id      TEXT NOT NULL,
+  configuration  TEXT,
+  coverage_reuse INTEGER NOT NULL,
+  every_steps    INTEGER NOT NULL,           -- 0: it is not captured
+  on_completion  INTEGER NOT NULL,
+  registered_seq INTEGER NOT NULL,
+  generation     INTEGER NOT NULL DEFAULT 0,
+  changes        INTEGER NOT NULL DEFAULT 0, -- of settled steps that changed it
+  binding        TEXT,
+  checkpoint_ref TEXT,                       -- what a fork begins from
+  PRIMARY KEY (execution, key)
+) WITHOUT ROWID;
+
+CREATE TABLE checkpoints (
+  n               INTEGER PRIMARY KEY,
+  execution       INTEGER NOT NULL REFERENCES executions (n),
+  key             TEXT NOT NULL,
+  generation      INTEGER NOT NULL,
+  checkpoint_ref  TEXT NOT NULL,
+  covered_seq     INTEGER NOT NULL,
+  invalidated_seq INTEGER
+);
+CREATE INDEX checkpoints_of_execution ON checkpoints (execution, key);
 
 -- What an event says about a step or an execution is read from their rows; `detail` holds the rest, as JSON.
 CREATE TABLE events (

@@ -11,7 +11,7 @@ import json
 
 from ..errors import api_error
 from ..types import ExecutionStatus
-from . import suspension
+from . import resources, suspension
 from .moment import Moment
 from .store import Connection, kinship, tables
 from .store.rows import ExecutionRow
@@ -67,10 +67,17 @@ def admit(db: Connection, session: str, now: Moment) -> None:
     row = None if execution_id is None else tables.execution(db, execution_id)
     if row is None:
         return
-    parent = row.parent or kinship.last_completed(db, session, row.agent_id)
+    parent = row.parent
+    if parent is None and row.forked_from is None:
+        parent = kinship.last_completed(db, session, row.agent_id)
     kinship.begin(db, row.n, parent, now.wall)
     detail = {"deadline_at": row.deadline_at, "session": session, "parent_execution_id": parent}
     said = {name: value for name, value in detail.items() if value is not None}
-    entries: list[Entry] = [("execution.started", None, json.dumps(said))]
+    seq = tables.last_seq(db, row.n)
+    entries: list[Entry] = []
+    before = None if parent is None or row.forked_from else tables.execution(db, parent)
+    if before is not None and before.session == session:
+        entries = resources.inherit(db, row.n, before.n, seq + 1)
+    entries.append(("execution.started", None, json.dumps(said)))
     entries.append(suspension.queue_dispatch(db, row.n, now))
-    tables.append_events(db, row.n, tables.last_seq(db, row.n), entries, now.wall)
+    tables.append_events(db, row.n, seq, entries, now.wall)

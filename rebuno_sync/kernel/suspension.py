@@ -7,7 +7,7 @@ import json
 
 from ..types import ExecutionStatus, StepStatus
 from .moment import Moment
-from .store import Connection, kinship, tables, waiting, wakes
+from .store import Connection, kinship, resourcing, tables, waiting, wakes
 from .store.rows import ExecutionRow, StepRow
 
 __all__ = ["Entry", "awaits", "block", "queue_dispatch", "resume", "settle_awaited"]
@@ -65,6 +65,8 @@ def settle_awaited(
     if step.status is StepStatus.EXECUTING:
         status = StepStatus.SUCCEEDED if error is None else StepStatus.FAILED
         tables.settle_step(db, step.n, status, now.wall, result=result, error=error)
+        for key in json.loads(resourcing.changed(db, step.n) or "[]"):
+            resourcing.count_up(db, execution.n, key)
         entries.append((f"step.{status}", step.n, None))
     if execution.status is ExecutionStatus.BLOCKED:
         entries += resume(db, execution.n, now)

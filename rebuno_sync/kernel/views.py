@@ -7,7 +7,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..types import Agent, Approval, Event, Execution, PolicyReport, PolicyResult, Step, Usage
+from ..types import (
+    Agent,
+    Approval,
+    Event,
+    Execution,
+    ForkPoints,
+    PolicyReport,
+    PolicyResult,
+    ResourceCheckpoint,
+    Step,
+    Usage,
+)
+from .forks import Points
 from .policy import Report, Trial
 from .store.rows import AgentRow, ApprovalRow, ExecutionRow, StepRow
 
@@ -19,6 +31,7 @@ __all__ = [
     "event_view",
     "execution_status",
     "execution_view",
+    "points_view",
     "report_view",
     "spawned_by_json",
     "step_view",
@@ -55,6 +68,8 @@ def execution_view(row: ExecutionRow) -> Execution:
         parent_execution_id=row.parent,
         spawned_by=_json(spawned_by_json(row)),
         on_behalf_of=row.on_behalf_of,
+        forked_from=row.forked_from,
+        fork_seq=row.fork_seq or 0,
     )
 
 
@@ -63,6 +78,16 @@ def spawned_by_json(row: ExecutionRow) -> str | None:
     if row.spawner is None:
         return None
     return json.dumps({"execution_id": row.spawner, "step_id": row.spawner_step})
+
+
+def points_view(points: Points) -> ForkPoints:
+    return ForkPoints.model_construct(
+        latest_seq=points.latest_seq,
+        resources=points.resources,
+        checkpoints=[
+            ResourceCheckpoint.model_construct(**row._asdict()) for row in points.checkpoints
+        ],
+    )
 
 
 def agent_view(row: AgentRow) -> Agent:
@@ -164,6 +189,8 @@ def dispatch_status(kind: str) -> str:
 def _execution_payload(
     execution_id: str, kind: str, row: tuple[Any, ...], detail: _Payload
 ) -> _Payload:
+    if kind == "execution.forked":
+        return detail
     _, _, _, _, output, reason, *_ = row
     payload: _Payload = {"execution_id": execution_id, "status": execution_status(kind)}
     if kind == "execution.completed" and output is not None:
@@ -211,6 +238,7 @@ def event_view(execution_id: str, row: tuple[Any, ...]) -> Event:
         "execution": lambda: _execution_payload(execution_id, kind, row, detail),
         "approval": lambda: _approval_payload(execution_id, kind, row, detail),
         "dispatch": lambda: _dispatch_payload(execution_id, kind, detail),
+        "resource": lambda: detail,
     }
     return Event.model_construct(
         execution_id=execution_id,

@@ -30,6 +30,7 @@ from rebuno_sync.types import (
     Event,
     Execution,
     ExecutionPage,
+    ForkPoints,
     LeaseKey,
     PolicyReport,
     Proposal,
@@ -90,6 +91,12 @@ class Operator(Protocol):
     def cancel(self, execution_id: str) -> None: ...
 
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution: ...
+
+    def fork(
+        self, execution_id: str, at_seq: int, session: str = "", policy_bundle: str = ""
+    ) -> Execution: ...
+
+    def fork_points(self, execution_id: str) -> ForkPoints: ...
 
     def set_policy(self, agent_id: str, bundle: str) -> None: ...
 

@@ -57,6 +57,9 @@ ROWS: dict[str, frozenset[Generation]] = {
     "B30": _ALL,
     "B33": _ALL,
     "B35": _FENCED,
+    "B36": _NEWEST,
+    "B37": _NEWEST,
+    "B38": _NEWEST,
     "B39": _NEWEST,
     "B40": _NEWEST,
     # sections
@@ -67,6 +70,7 @@ ROWS: dict[str, frozenset[Generation]] = {
     "idempotency keys": _NEWEST,  # 9.1
     "unknown is not found": _NEWEST,  # 2.1.3, 2.2: G0 answers null
     "events": _ALL,  # 10
+    "forks": _NEWEST,  # 9.5
     "policy tests": _FENCED,  # 11.10
     "document order": _FENCED,  # 11.4
     "strict bundles": _NEWEST,  # 11.3

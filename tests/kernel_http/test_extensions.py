@@ -285,7 +285,7 @@ def test_the_last_batch_is_repeated_under_its_id(
         {"operations": [{}]},
         {"operations": [{"op": "cancel"}]},
         {"operations": [{"op": "submit", "color": 1}]},
-        {"operations": [{"op": "submit", "resources": ["x"]}]},
+        {"operations": [{"op": "submit", "resources": [5]}]},
         {"operations": [{"op": "submit", "kind": "local", "target": "x"}] * (LARGEST_BATCH + 1)},
     ],
 )

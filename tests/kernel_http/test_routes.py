@@ -277,7 +277,7 @@ def test_health(wire: Wire) -> None:
 
 def test_other_paths_and_methods(wire: Wire) -> None:
     """An unknown path is a plain 404, another method an empty 405: neither is an envelope."""
-    for path in ("/", "/v0", "/v0/executions/", "/v1/executions", f"/v0/executions/{NOBODY}/fork"):
+    for path in ("/", "/v0", "/v0/executions/", "/v1/executions", f"/v0/executions/{NOBODY}/forks"):
         answer = wire.operate("GET", path)
         assert answer.status == 404
         assert answer.headers["Content-Type"].startswith("text/plain")
@@ -347,7 +347,8 @@ def test_an_outcome_may_be_missing(wire: Wire, kernel: Kernel, inbox: Inbox) -> 
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"resources": ["db"]}, "resources"),
+        ({"resources": ["db"]}, "unknown resource"),
+        ({"resources": [5]}, "resources"),
         ({"kind": 5}, "kind"),
         ({"color": 1}, "color"),
     ],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rebuno_sync.errors import NetworkError
-from rebuno_sync.ports import AgentKernel
+from rebuno_sync.ports import AgentKernel, ResourceKernel
 from rebuno_sync.types import (
     Execution,
     LeaseKey,
@@ -128,6 +128,10 @@ class FaultyPort:
 
     def previous(self, execution_id: str) -> object:
         return self._through("previous", lambda: self._kernel.previous(execution_id))
+
+    @property
+    def resources(self) -> ResourceKernel:
+        return self._kernel.resources
 
     def get_execution(self, execution_id: str) -> Execution:
         return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))

@@ -123,6 +123,38 @@ def hosts(kernel: Kernel) -> None:
     rebuno.Agent("embedded", kernel=kernel)
 
 
+class Counters:
+    driver_id = "counters"
+
+    def create(self, checkpoint_ref: str | None) -> tuple[list[int], Any]:
+        return [], {}
+
+    def open(self, binding: Any) -> list[int]:
+        return []
+
+
+def environments() -> None:
+    assert_type(rebuno.resource("a", Counters()), list[int])
+    rebuno.resource("a", Counters(), rebuno.CheckpointPolicy(every_steps=2, on_completion=False))
+
+    @rebuno.tool("count", resources=["a"])
+    def add(n: int) -> int:
+        return n
+
+    assert_type(add(1), int)
+
+
+def relatives() -> rebuno.Result:
+    rebuno.subagent("agent", {"n": 1})
+    return rebuno.Result(1, state=rebuno.previous())
+
+
+def forks(kernel: Kernel) -> None:
+    assert_type(kernel.fork("id", 3, policy_bundle=""), types.Execution)
+    assert_type(kernel.fork_points("id"), types.ForkPoints)
+    rebuno.run(count, {"words": []}, key="k", retry_failed=True)
+
+
 def operators() -> None:
     with rebuno.Client("http://kernel", api_key="k", timeout=5.0) as client:
         execution = client.create("agent", {"prompt": "hi"}, idempotency_key="order-7")

@@ -11,6 +11,7 @@ from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
 from .encoding import decision_json, error_json, list_json, step_json
 from .request import Response
+from .resource_routes import captures_in
 
 __all__ = [
     "attempt",
@@ -134,25 +135,30 @@ def _one(call: Call, execution_id: str, operation: Operation) -> Response:
 
 
 def _submit(fields: Fields) -> Submit:
-    fields.refuse("resources")
     return Submit.of(
         Proposal(
             fields.text("kind"),
             fields.text("target"),
             fields.raw("args") or "null",
             fields.text("idempotency") or Idempotency.SAFE_TO_RETRY,
+            resources=_keys(fields.array("resources")),
         )
     )
 
 
+def _keys(listed: list[object]) -> tuple[str, ...]:
+    keys = tuple(key for key in listed if isinstance(key, str))
+    if len(keys) != len(listed):
+        raise bad_request("resources must be texts")
+    return keys
+
+
 def _complete_step(fields: Fields, step_id: str) -> Settle:
-    fields.refuse("captures", "capture_failures")
-    return Settle.with_result(step_id, fields.raw("result"))
+    return Settle.with_result(step_id, fields.raw("result"), captures_in(fields))
 
 
 def _fail_step(fields: Fields, step_id: str) -> Settle:
-    fields.refuse("captures", "capture_failures")
-    return Settle(step_id, error=fields.raw("error") or "null")
+    return Settle(step_id, error=fields.raw("error") or "null", told=captures_in(fields))
 
 
 def _complete(fields: Fields) -> End:

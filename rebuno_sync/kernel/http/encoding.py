@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...errors import APIError
-from ...types import StepDecision
+from ...types import ResourceView, StepDecision, Touched
+from ..forks import Points
 from ..moment import utc_text
 from ..policy import Report, Trial
 from ..store.rows import AgentRow, ApprovalRow, ExecutionRow, StepRow
@@ -24,8 +25,10 @@ __all__ = [
     "list_json",
     "number_json",
     "page_json",
+    "points_json",
     "report_json",
     "step_json",
+    "view_json",
 ]
 
 _Member = tuple[str, str | None]
@@ -62,7 +65,7 @@ def list_json(items: Iterable[str]) -> str:
     return "[" + ",".join(items) + "]"
 
 
-def execution_json(row: ExecutionRow) -> str:
+def execution_json(row: ExecutionRow, restoration: dict[str, Any] | None = None) -> str:
     return _object(
         (
             ("id", _text(row.id)),
@@ -79,6 +82,23 @@ def execution_json(row: ExecutionRow) -> str:
             ("parent_execution_id", _unless_empty(row.parent)),
             ("spawned_by", spawned_by_json(row)),
             ("on_behalf_of", _unless_empty(row.on_behalf_of)),
+            ("forked_from", _unless_empty(row.forked_from)),
+            ("fork_seq", _number(row.fork_seq)),
+            ("restoration", _json(restoration)),
+        )
+    )
+
+
+def points_json(points: Points) -> str:
+    checkpoints = [
+        {name: value for name, value in row._asdict().items() if value is not None}
+        for row in points.checkpoints
+    ]
+    return _object(
+        (
+            ("latest_seq", str(points.latest_seq)),
+            ("resources", _text(points.resources)),
+            ("checkpoints", _text(checkpoints)),
         )
     )
 
@@ -115,7 +135,7 @@ def step_json(execution_id: str, row: StepRow, *, values: bool = True) -> str:
 
 
 _SAID_OF_EXECUTIONS = ("session", "parent_execution_id", "spawned_by")
-_SAID_OF_STEPS = ("rule_id", "reason", "policy_hash", "usage")
+_SAID_OF_STEPS = ("rule_id", "reason", "policy_hash", "usage", "resources", "generations")
 
 
 def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
@@ -134,6 +154,8 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("attempt", _number(detail.get("attempt"))),
             ("retry_in", _number(detail.get("retry_in"))),
         ]
+    elif subject == "resource" or kind == "execution.forked":
+        payload = [(name, _text(value)) for name, value in detail.items()]
     elif subject == "execution":
         ended = kind in ("execution.failed", "execution.cancelled")
         why = reason if ended else detail.get("reason")
@@ -248,8 +270,17 @@ def decision_json(decision: StepDecision) -> str:
             ("rule_id", _unless_empty(decision.rule_id)),
             ("attempt", _number(decision.attempt or None)),
             ("retry_in", _number(decision.retry_in if decision.attempt else None)),
+            ("resources", _json([_touched(it) for it in decision.resources])),
         )
     )
+
+
+def _touched(it: Touched) -> dict[str, Any]:
+    return {**it._asdict(), "due": True} if it.due else {"key": it.key, "generation": it.generation}
+
+
+def view_json(view: ResourceView) -> str:
+    return view.model_dump_json(exclude_none=True)
 
 
 def error_json(error: APIError) -> str:

@@ -8,8 +8,10 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from . import agent_routes as agents
+from . import fork_routes as forks
 from . import operator_routes as operators
 from . import policy_routes as policies
+from . import resource_routes as resources
 from .auth import Auth
 from .call import Call
 from .request import Response
@@ -50,6 +52,11 @@ ROUTES: dict[str, dict[str, Route]] = {
     },
     f"{_EXECUTION}/events": {"GET": Route(Auth.BEARER, operators.events)},
     f"{_EXECUTION}/cancel": {"POST": Route(Auth.BEARER, operators.cancel)},
+    f"{_EXECUTION}/resources": {"POST": Route(Auth.HMAC, resources.register)},
+    f"{_EXECUTION}/resources/checkpoints": {"POST": Route(Auth.HMAC, resources.checkpoint)},
+    f"{_EXECUTION}/resources/{{key}}/binding": {"POST": Route(Auth.HMAC, resources.bind)},
+    f"{_EXECUTION}/fork": {"POST": Route(Auth.BEARER, forks.fork)},
+    f"{_EXECUTION}/fork-points": {"GET": Route(Auth.BEARER, forks.fork_points)},
     "/v0/agents": {
         "POST": Route(Auth.BEARER, operators.register_agent),
         "GET": Route(Auth.BEARER, operators.list_agents),

@@ -1,6 +1,18 @@
 """The kernel's file: the only modules that know SQLite and SQL."""
 
-from . import calls, counters, kinship, queue, registry, rows, tables, waiting, wakes
+from . import (
+    calls,
+    counters,
+    forking,
+    kinship,
+    queue,
+    registry,
+    resourcing,
+    rows,
+    tables,
+    waiting,
+    wakes,
+)
 from .database import Connection, Database
 from .owners import Owner
 from .store import Store
@@ -12,9 +24,11 @@ __all__ = [
     "Store",
     "calls",
     "counters",
+    "forking",
     "kinship",
     "queue",
     "registry",
+    "resourcing",
     "rows",
     "tables",
     "waiting",

@@ -54,6 +54,8 @@ class ExecutionRow(NamedTuple):
     spawner: str | None
     spawner_step: str | None
     on_behalf_of: str | None
+    forked_from: str | None = None
+    fork_seq: int | None = None
 
 
 class Standing(NamedTuple):
