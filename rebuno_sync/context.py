@@ -249,13 +249,18 @@ class ExecutionContext(ModelCallSeams):
         timeout: float | None,
     ) -> Ran:
         """Run a body in its frame and encode what came of it."""
+
+        def in_its_thread() -> object:
+            with self._closing_calls(frame):
+                return run()
+
         token = _frame.set(frame)
         try:
             with self._closing_calls(frame):
                 if timeout is None:
                     value = run()
                 else:
-                    value = within(timeout, run, self._bodies.one_more, frame.step_id)
+                    value = within(timeout, in_its_thread, self._bodies.one_more, frame.step_id)
         except BaseException as error:
             self._stop_if_marked(frame)
             if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):

@@ -43,6 +43,7 @@ LAYERS = {
             "carrying",
             "timed",
             "tries",
+            "open_calls",
             "model_calls",
             "context",
             "pool",
