@@ -250,10 +250,7 @@ class ExecutionContext(ModelCallSeams):
     ) -> Ran:
         """Run a body in its frame and encode what came of it."""
 
-        def in_its_thread() -> object:
-            with self._closing_calls(frame):
-                return run()
-
+        in_its_thread = self._closing_calls(frame)(run)
         token = _frame.set(frame)
         try:
             with self._closing_calls(frame):

@@ -117,7 +117,8 @@ def _whole(request: requests.PreparedRequest) -> bytes | None:
     elif not isinstance(body, bytearray | memoryview):
         body = b"".join(part.encode() if isinstance(part, str) else part for part in body)
     request.body = body.encode() if isinstance(body, str) else bytes(body)
-    request._body_position = None  # Of a file, to which a redirection would rewind.
+    # Of a file, to which a redirection would rewind.
+    request._body_position = None  # type: ignore[attr-defined]
     return request.body
 
 
