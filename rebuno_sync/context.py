@@ -255,10 +255,11 @@ class ExecutionContext(ModelCallSeams):
         limit: Limit | None,
     ) -> Ran:
         """Run a body in its frame and encode what came of it."""
+        there = self._closing_calls(frame)(run)  # In a thread of its own, if it gets one.
         token = _frame.set(frame)
         try:
             with self._closing_calls(frame):
-                value = run() if limit is None else within(limit, run, self.bodies.one_more)
+                value = run() if limit is None else within(limit, there, self.bodies.one_more)
         except BaseException as error:
             self._stop_if_marked(frame)
             if error is frame.refusal or leaves_the_step(error):

@@ -45,6 +45,7 @@ LAYERS = {
             "carrying",
             "timed",
             "tries",
+            "open_calls",
             "model_calls",
         ),
         *("context", "pool", "effects", "parallelism", "parking", "durable"),
