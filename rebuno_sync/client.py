@@ -15,6 +15,7 @@ from weakref import WeakSet
 import requests
 from urllib3.exceptions import NewConnectionError
 
+from .access import Access
 from .clock import SYSTEM
 from .codec import PLAIN
 from .endings import ended
@@ -31,7 +32,7 @@ _POLL_FIRST, _POLL_LONGEST = 0.02, 0.5
 _LARGEST_PAGE = 200
 
 
-class Client:
+class Client(Access):
     """A kernel's operator interface. Usable from many threads, and after a fork.
 
     ``base_url``: the kernel's, by default ``REBUNO_URL``. ``api_key``: its bearer token or an API

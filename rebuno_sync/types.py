@@ -12,11 +12,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "LARGEST_BATCH",
     "Agent",
+    "ApiKey",
     "DecisionKind",
     "DispatchStatus",
     "Event",
@@ -27,6 +28,7 @@ __all__ = [
     "LeaseKey",
     "Proposal",
     "Renewal",
+    "Scope",
     "Step",
     "StepDecision",
     "StepKind",
@@ -103,6 +105,19 @@ class DecisionKind(StrEnum):
     RATE_LIMITED = "rate_limited"
     EXECUTION_TERMINAL = "execution_terminal"
     RECORDED = "recorded"
+
+
+class Scope(StrEnum):
+    """What an API key may be used for (protocol.md 1.3). Writing does not imply reading."""
+
+    EXECUTIONS_READ = "executions:read"
+    EXECUTIONS_WRITE = "executions:write"
+    APPROVALS_READ = "approvals:read"
+    APPROVALS_WRITE = "approvals:write"
+    AGENTS_READ = "agents:read"
+    AGENTS_WRITE = "agents:write"
+    POLICIES_WRITE = "policies:write"
+    API_KEYS_MANAGE = "api_keys:manage"
 
 
 class Renewal(StrEnum):
@@ -220,6 +235,18 @@ class Agent(_Wire):
     metadata: Any = None
     """What the agent published of itself: ``description``, ``input_schema``,
     ``output_schema``."""
+
+
+class ApiKey(_Wire):
+    """A key for the operators' routes (protocol.md 3.7)."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    revoked_at: datetime | None = None
+    token: str = Field(default="", repr=False)
+    """What its bearer sends. Only in the answer that made it: a kernel keeps its hash alone."""
 
 
 class Event(_Wire):

@@ -35,7 +35,7 @@ LAYERS = {
         *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
     ],
     "edges": [
-        *("transport", "delivery", "kernel_client", "client", "sender", "held", "outbox"),
+        *("transport", "delivery", "kernel_client", "access", "client", "sender", "held", "outbox"),
         *("agent", "webhook", "wsgi", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],

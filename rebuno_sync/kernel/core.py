@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..ports import Clock
 from .agents import AgentRegistry
+from .keys import Keys
 from .records import Records
 from .remote import RemotePort
 from .store import Store
@@ -30,4 +31,5 @@ class Core:
         self.lease_timeout = lease_timeout
         self.records = Records(store, clock, max_attempts=max_attempts, deadline=deadline)
         self.agents = AgentRegistry(store, clock)
+        self.keys = Keys(store, clock)
         self.remote = RemotePort(store, clock)

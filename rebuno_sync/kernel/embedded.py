@@ -16,6 +16,7 @@ from ..endings import ended
 from ..errors import StorageError
 from ..ports import Clock, Deliver
 from ..types import Agent, Event, Execution, ExecutionPage, Step
+from .access import Access
 from .agent_port import AgentPort
 from .claiming import Claiming
 from .core import Core
@@ -35,7 +36,7 @@ DEFAULT_PATH = ".rebuno/kernel.db"
 _POLL_CAP_SECONDS = 1.0
 
 
-class Kernel:
+class Kernel(Access):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).

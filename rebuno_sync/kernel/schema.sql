@@ -17,6 +17,16 @@ CREATE TABLE agents (
   registered_at     INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+-- Of a key only the hash of its token is kept.
+CREATE TABLE api_keys (
+  id         TEXT PRIMARY KEY,
+  name       TEXT NOT NULL,
+  scopes     TEXT NOT NULL,                -- sorted, with blanks between
+  hash       BLOB NOT NULL,                -- SHA-256 of the token
+  created_at INTEGER NOT NULL,
+  revoked_at INTEGER
+) WITHOUT ROWID;
+
 CREATE TABLE executions (
   n               INTEGER PRIMARY KEY,
   id              TEXT NOT NULL UNIQUE,

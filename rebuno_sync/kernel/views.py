@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..types import Agent, Event, Execution, Step
-from .store.rows import AgentRow, ExecutionRow, StepRow
+from ..types import Agent, ApiKey, Event, Execution, Step
+from .store.rows import AgentRow, ExecutionRow, KeyRow, StepRow
 
 __all__ = [
     "agent_view",
@@ -16,6 +16,7 @@ __all__ = [
     "event_view",
     "execution_status",
     "execution_view",
+    "key_view",
     "step_view",
 ]
 
@@ -56,6 +57,17 @@ def agent_view(row: AgentRow) -> Agent:
         registered_at=_time(row.registered_at),
         lease_timeout_seconds=row.lease_seconds,
         metadata=_json(row.metadata),
+    )
+
+
+def key_view(row: KeyRow, token: str = "") -> ApiKey:
+    return ApiKey.model_construct(
+        id=row.id,
+        name=row.name,
+        scopes=row.scopes.split(),
+        created_at=_time(row.created_at),
+        revoked_at=_optional_time(row.revoked_at),
+        token=token,
     )
 
 

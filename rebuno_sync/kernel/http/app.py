@@ -11,6 +11,7 @@ from .auth import Authenticator
 from .call import Call, failed
 from .request import Request, Response
 from .routes import find
+from .scopes import scopes_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -43,8 +44,9 @@ _NO_SUCH_PATH = Response(404, b"404 page not found\n", "text/plain; charset=utf-
 class KernelApp:
     """Serves one kernel to operators and agents (protocol.md 1, 2); for any threaded WSGI server.
 
-    ``token``: what operators send as their bearer token; without one anybody may do what operators
-    may. ``accept_body_signatures``: whether agents may sign the body alone (protocol.md 1.4). Such
+    ``token``: what operators send as their bearer token; it may do everything, an API key what its
+    scopes say. Without a token whoever sends no ``Authorization`` may do everything.
+    ``accept_body_signatures``: whether agents may sign the body alone (protocol.md 1.4). Such
     a request can be sent again by whoever has seen it, so otherwise only those may that were
     registered with ``"signature": "body"``.
     """
@@ -57,6 +59,7 @@ class KernelApp:
             token,
             accept_body_signatures,
             self._core.agents.find,
+            self._core.keys.scopes_of,
             lambda: self._core.clock.wall() // 1_000_000,
         )
 
@@ -87,9 +90,9 @@ class KernelApp:
         found = find(request.path)
         if found is None:
             return _NO_SUCH_PATH
-        methods, names = found
-        route = methods.get(request.method)
+        route = found.methods.get(request.method)
         if route is None:
-            return Response(405, content_type="", headers=(("Allow", ", ".join(methods)),))
-        principal = self._authenticator.principal(route.auth, request)
-        return route.handle(Call(self._core, request, principal, names))
+            return Response(405, content_type="", headers=(("Allow", ", ".join(found.methods)),))
+        scopes = scopes_of(found.pattern, request.method)
+        principal = self._authenticator.principal(route.auth, scopes, request)
+        return route.handle(Call(self._core, request, principal, found.names))

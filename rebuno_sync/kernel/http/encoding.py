@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import APIError
 from ...types import StepDecision
-from ..store.rows import AgentRow, ExecutionRow, StepRow
+from ..store.rows import AgentRow, ExecutionRow, KeyRow, StepRow
 from ..views import dispatch_status, execution_status
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "error_json",
     "event_json",
     "execution_json",
+    "key_json",
     "list_json",
     "number_json",
     "page_json",
@@ -154,6 +155,20 @@ def agent_json(row: AgentRow) -> str:
                 number_json(row.lease_seconds) if row.lease_seconds else None,
             ),
             ("metadata", row.metadata),
+        )
+    )
+
+
+def key_json(row: KeyRow, token: str = "") -> str:
+    """The token is shown once, to whoever made it."""
+    return _object(
+        (
+            ("id", _text(row.id)),
+            ("name", _text(row.name)),
+            ("scopes", _text(row.scopes.split())),
+            ("created_at", _time(row.created_at)),
+            ("revoked_at", _time(row.revoked_at)),
+            ("token", _unless_empty(token)),
         )
     )
 

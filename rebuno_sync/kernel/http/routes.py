@@ -8,12 +8,13 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from . import agent_routes as agents
+from . import key_routes as keys
 from . import operator_routes as operators
 from .auth import Auth
 from .call import Call
 from .request import Response
 
-__all__ = ["ROUTES", "Route", "find"]
+__all__ = ["ROUTES", "Found", "Route", "find"]
 
 
 class Route(NamedTuple):
@@ -55,21 +56,34 @@ ROUTES: dict[str, dict[str, Route]] = {
         "DELETE": Route(Auth.BEARER, operators.delete_agent),
     },
     "/v0/agents/{id}/metadata": {"PUT": Route(Auth.HMAC, agents.put_metadata)},
+    "/v0/api-keys": {
+        "POST": Route(Auth.BEARER, keys.create_key),
+        "GET": Route(Auth.BEARER, keys.list_keys),
+    },
+    "/v0/api-keys/{id}": {"DELETE": Route(Auth.BEARER, keys.revoke_key)},
+    "/v0/api-keys/{id}/rotate": {"POST": Route(Auth.BEARER, keys.rotate_key)},
     "/v0/health": {"GET": Route(Auth.NONE, operators.health)},
     "/v0/ready": {"GET": Route(Auth.NONE, operators.ready)},
 }
 """By path; those that are asked most come first."""
 
 _COMPILED = [
-    (re.compile(re.sub(r"\{\w+\}", "([^/]+)", path)).fullmatch, methods)
+    (re.compile(re.sub(r"\{\w+\}", "([^/]+)", path)).fullmatch, path, methods)
     for path, methods in ROUTES.items()
 ]
 
 
-def find(path: str) -> tuple[dict[str, Route], tuple[str, ...]] | None:
-    """The methods of a path, and what it names."""
-    for matches, methods in _COMPILED:
+class Found(NamedTuple):
+    pattern: str
+    methods: dict[str, Route]
+    names: tuple[str, ...]
+    """What the path names, unescaped."""
+
+
+def find(path: str) -> Found | None:
+    """The entry of the table that a path belongs to."""
+    for matches, pattern, methods in _COMPILED:
         if match := matches(path):
             names = match.groups()
-            return methods, tuple(map(unquote, names)) if "%" in path else names
+            return Found(pattern, methods, tuple(map(unquote, names)) if "%" in path else names)
     return None

@@ -1,6 +1,6 @@
 """The kernel's file: the only modules that know SQLite and SQL."""
 
-from . import calls, queue, registry, rows, tables
+from . import calls, credentials, queue, registry, rows, tables
 from .database import Connection, Database
 from .owners import Owner
 from .store import Store
@@ -11,6 +11,7 @@ __all__ = [
     "Owner",
     "Store",
     "calls",
+    "credentials",
     "queue",
     "registry",
     "rows",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...types import DispatchStatus, ExecutionStatus, StepStatus
 
-__all__ = ["REMOTE", "AgentRow", "DispatchRow", "ExecutionRow", "Standing", "StepRow"]
+__all__ = ["REMOTE", "AgentRow", "DispatchRow", "ExecutionRow", "KeyRow", "Standing", "StepRow"]
 
 REMOTE = "remote"
 """The owner of a lease that was delivered by webhook: nobody can tell whether it lives, only its
@@ -24,6 +24,18 @@ class AgentRow(NamedTuple):
 
     def __repr__(self) -> str:
         return f"AgentRow(id={self.id!r}, webhook_url={self.webhook_url!r})"
+
+
+class KeyRow(NamedTuple):
+    id: str
+    name: str
+    scopes: str
+    hash: bytes
+    created_at: int
+    revoked_at: int | None
+
+    def __repr__(self) -> str:
+        return f"KeyRow(id={self.id!r}, name={self.name!r})"
 
 
 class ExecutionRow(NamedTuple):
