@@ -20,6 +20,7 @@ from .clock import SYSTEM
 from .codec import PLAIN
 from .endings import ended
 from .errors import NetworkError
+from .listening import SILENT_SECONDS, LiveStream
 from .ports import Clock
 from .replies import error_of, understood
 from .types import Agent, Event, Execution, ExecutionPage, Step
@@ -152,6 +153,16 @@ class Client(Access):
         answer = self._ask("GET", f"{_path(execution_id)}/steps/{quote(step_id, safe='')}")
         return understood("a step", lambda: Step.model_validate(answer))
 
+    def stream(self, execution_id: str) -> LiveStream:
+        """What running steps of an execution receive, a model's words say, as it comes.
+
+        Listens from the call on: what came before, or faster than it is taken, is missing (the
+        recorded results are whole). Iterate over it; it ends some seconds after the execution has
+        ended, or when it is closed.
+        """
+        reply = self._open("GET", _path(execution_id) + "/stream", timeout=SILENT_SECONDS)
+        return LiveStream(reply, lambda: self.get(execution_id).status.terminal)
+
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution:
         """Wait until the execution has completed and return it.
 
@@ -255,6 +266,22 @@ class Client(Access):
     def _exchange(
         self, method: str, path: str, body: str | None, query: dict[str, Any] | None
     ) -> Any:
+        reply = self._open(method, path, body, query)
+        if not reply.content.strip():
+            return None
+        return understood("JSON", lambda: json.loads(reply.content))
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        body: str | None = None,
+        query: dict[str, Any] | None = None,
+        *,
+        timeout: float = 0,
+    ) -> requests.Response:
+        """The reply to one request. ``timeout``: given, its body is left to be read, with so many
+        seconds for each wait."""
         what = f"{method} {path}"
         headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         if body is not None:
@@ -266,7 +293,8 @@ class Client(Access):
                 data=None if body is None else body.encode(),
                 params={name: value for name, value in (query or {}).items() if value},
                 headers=headers,
-                timeout=self._timeout,
+                timeout=timeout or self._timeout,
+                stream=bool(timeout),
                 allow_redirects=False,
             )
         except requests.RequestException as error:
@@ -275,9 +303,7 @@ class Client(Access):
             ) from error
         if reply.status_code >= 300:
             raise error_of(reply.status_code, reply.content, what)
-        if not reply.content.strip():
-            return None
-        return understood("JSON", lambda: json.loads(reply.content))
+        return reply
 
     def _session(self) -> requests.Session:
         if self._closed:

@@ -12,14 +12,22 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from .pushing import Pusher
+
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+    from collections.abc import Iterable
+
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 __all__ = ["Server", "Stop", "stopped_by_signals"]
 
 _log = logging.getLogger(__name__)
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
+_MOST_CONNECTIONS = 800
+_LARGEST_BODY = 64 * 2**20
+"""Larger ones are not read at all; what is too large for an application, it says itself."""
+
 _MISSING = (
     "serving needs waitress, which comes with an extra: pip install 'rebuno-sync[serve]'."
     " Or mount the WSGI application in a server of your own."
@@ -28,6 +36,8 @@ _MISSING = (
 
 class Server:
     """Serves ``app`` from its construction, in a thread of its own, until ``close``.
+
+    A response that is ``ports.Pushed`` is written by a thread that all of them share.
 
     ``port``: 0 takes a free one. Raises ``ImportError`` naming the extra when the server is not
     installed, and ``OSError`` when the address cannot be had.
@@ -42,12 +52,16 @@ class Server:
         self._loop_once: Callable[..., None] = wasyncore.loop
         self._close_all: Callable[..., None] = wasyncore.close_all
         self._map: dict[int, Any] = {}
+        self._pusher = Pusher()
         made: Any = create_server(
-            app,
+            _HandsOver(app, self._pusher),
             map=self._map,
             host=host,
             port=port,
             threads=threads,
+            # Idle and slow connections cost no thread; at the limit nobody else gets in.
+            connection_limit=_MOST_CONNECTIONS,
+            max_request_body_size=_LARGEST_BODY,
             ident=None,
             clear_untrusted_proxy_headers=True,
         )
@@ -80,7 +94,42 @@ class Server:
                 with suppress(OSError):  # Its thread has seen the flag and closed it already.
                     waiter.pull_trigger()
                 break
+        self._pusher.close()
         self._thread.join()
+
+
+class _HandsOver:
+    """``app``, whose endless responses leave waitress with their connections."""
+
+    def __init__(self, app: WSGIApplication, pusher: Pusher) -> None:
+        self._app = app
+        self._pusher = pusher
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        begun: list[Any] = []
+
+        def remember(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            begun[:] = status, headers
+            return start(status, headers, exc_info)
+
+        body: Any = self._app(environ, remember)
+        channel = getattr(environ.get("waitress.client_disconnected"), "__self__", None)
+        if channel is None or not hasattr(body, "on_more"):
+            answer: Iterable[bytes] = body
+            return answer
+        from waitress.channel import ClientDisconnected
+
+        chunked = environ["SERVER_PROTOCOL"] == "HTTP/1.1"
+        head = _head(*begun, chunked=chunked)
+        self._pusher.adopt(channel.socket.dup(), head, body, chunked=chunked)
+        # To waitress the client is gone: it closes its own descriptor of the connection.
+        raise ClientDisconnected
+
+
+def _head(status: str, headers: list[tuple[str, str]], *, chunked: bool) -> bytes:
+    how = ("Transfer-Encoding", "chunked") if chunked else ("Connection", "close")
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in [*headers, how])]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 class Stop:

@@ -19,6 +19,7 @@ __all__ = [
     "Agent",
     "ApiKey",
     "DecisionKind",
+    "Delta",
     "DispatchStatus",
     "Event",
     "Execution",
@@ -135,6 +136,15 @@ class LeaseKey(NamedTuple):
     execution_id: str
     dispatch_id: str
     attempt: int
+
+
+class Delta(NamedTuple):
+    """A piece of what a running step receives (protocol.md 8.4)."""
+
+    step_id: str
+    seq: int
+    """Counts from 0 for each step; a gap means that something was dropped."""
+    data: str
 
 
 class Proposal(NamedTuple):

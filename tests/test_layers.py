@@ -35,8 +35,18 @@ LAYERS = {
         *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
     ],
     "edges": [
-        *("transport", "delivery", "kernel_client", "access", "client", "sender", "held", "outbox"),
-        *("agent", "webhook", "wsgi", "serving", "service", "host"),
+        *(
+            "transport",
+            "delivery",
+            "kernel_client",
+            "access",
+            "listening",
+            "client",
+            "sender",
+            "held",
+            "outbox",
+        ),
+        *("agent", "webhook", "wsgi", "pushing", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
     "roots": ["local", ROOT, "cli", "__main__"],
@@ -55,7 +65,8 @@ BELOW = {
 READS_TIME = {"clock"}
 STARTS_THREADS = {"workers", "heartbeat", "serving", "pool"}
 STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
-SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "cli"}
+SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "listening", "pushing"}
+SPEAKS_HTTP |= {"llm", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = "pool"

@@ -81,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # A queue is what a server has when it is busy.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    # Nor is it news that a client went, or that its stream was handed over.
+    logging.getLogger("waitress").setLevel(logging.WARNING)
     stop = Stop()
     with stopped_by_signals(stop.set):
         try:

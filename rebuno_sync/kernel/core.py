@@ -10,6 +10,7 @@ from .keys import Keys
 from .records import Records
 from .remote import RemotePort
 from .store import Store
+from .streams import Deltas
 
 __all__ = ["Core"]
 
@@ -33,3 +34,4 @@ class Core:
         self.agents = AgentRegistry(store, clock)
         self.keys = Keys(store, clock)
         self.remote = RemotePort(store, clock)
+        self.deltas = Deltas(store, clock)

@@ -103,6 +103,7 @@ class Kernel(Access):
     def close(self) -> None:
         """Close the file; a lease that is still held runs out. Idempotent."""
         self.stop_deliveries()
+        self.core.deltas.close()
         with self._opening:
             self._closed = True
             store, self._opened = self._opened, None

@@ -129,6 +129,22 @@ CREATE TABLE notices (
   lease_seconds REAL NOT NULL
 );
 
+-- Pieces of streams on their way to listeners in other processes: the newest few hundred.
+CREATE TABLE deltas (
+  n            INTEGER PRIMARY KEY,
+  kernel       TEXT NOT NULL,              -- whose it is
+  execution_id TEXT NOT NULL,
+  step_id      TEXT NOT NULL,
+  seq          INTEGER NOT NULL,
+  data         TEXT NOT NULL
+);
+CREATE TABLE listeners (
+  execution_id TEXT NOT NULL,
+  kernel       TEXT NOT NULL,
+  until        REAL NOT NULL,              -- on the boot-time clock
+  PRIMARY KEY (execution_id, kernel)
+) WITHOUT ROWID;
+
 CREATE TABLE owners (
   nonce TEXT PRIMARY KEY,
   slot  INTEGER NOT NULL UNIQUE,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import APIError, StorageError, api_error
 from .auth import Authenticator
 from .call import Call, failed
+from .event_stream import EventStream
 from .request import Request, Response
 from .routes import find
 from .scopes import scopes_of
@@ -64,7 +65,11 @@ class KernelApp:
         )
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        status, body, content_type, headers = self._answer(environ)
+        answer = self._answer(environ)
+        if isinstance(answer, EventStream):
+            start(answer.status, list(answer.headers))
+            return answer
+        status, body, content_type, headers = answer
         sent = list(headers)
         if status != _NO_CONTENT:
             sent.append(("Content-Length", str(len(body))))
@@ -73,7 +78,7 @@ class KernelApp:
         start(_STATUS_LINES[status], sent)
         return [body] if body else []
 
-    def _answer(self, environ: WSGIEnvironment) -> Response:
+    def _answer(self, environ: WSGIEnvironment) -> Response | EventStream:
         try:
             return self._serve(Request(environ))
         except APIError as error:
@@ -86,7 +91,7 @@ class KernelApp:
             _log.exception("a request failed: %s", environ.get("PATH_INFO"))
             return failed(api_error("internal_error", "the kernel failed; see its log", 500))
 
-    def _serve(self, request: Request) -> Response:
+    def _serve(self, request: Request) -> Response | EventStream:
         found = find(request.path)
         if found is None:
             return _NO_SUCH_PATH

@@ -10,8 +10,10 @@ from urllib.parse import unquote
 from . import agent_routes as agents
 from . import key_routes as keys
 from . import operator_routes as operators
+from . import stream_routes as streams
 from .auth import Auth
 from .call import Call
+from .event_stream import EventStream
 from .request import Response
 
 __all__ = ["ROUTES", "Found", "Route", "find"]
@@ -19,7 +21,7 @@ __all__ = ["ROUTES", "Found", "Route", "find"]
 
 class Route(NamedTuple):
     auth: Auth
-    handle: Callable[[Call], Response]
+    handle: Callable[[Call], Response | EventStream]
 
 
 _EXECUTION = "/v0/executions/{id}"
@@ -37,7 +39,7 @@ ROUTES: dict[str, dict[str, Route]] = {
     "/v0/leases": {"POST": Route(Auth.HMAC, agents.renew_many)},
     f"{_EXECUTION}/complete": {"POST": Route(Auth.HMAC, agents.complete)},
     f"{_STEP}/fail": {"POST": Route(Auth.HMAC, agents.fail_step)},
-    f"{_STEP}/stream": {"POST": Route(Auth.HMAC, agents.stream)},
+    f"{_STEP}/stream": {"POST": Route(Auth.HMAC, streams.publish)},
     _STEP: {"GET": Route(Auth.EITHER, agents.get_step)},
     f"{_EXECUTION}/fail": {"POST": Route(Auth.HMAC, agents.fail)},
     f"{_EXECUTION}/release": {"POST": Route(Auth.HMAC, agents.release)},
@@ -46,6 +48,7 @@ ROUTES: dict[str, dict[str, Route]] = {
         "GET": Route(Auth.BEARER, operators.list_executions),
     },
     f"{_EXECUTION}/events": {"GET": Route(Auth.BEARER, operators.events)},
+    f"{_EXECUTION}/stream": {"GET": Route(Auth.BEARER, streams.listen)},
     f"{_EXECUTION}/cancel": {"POST": Route(Auth.BEARER, operators.cancel)},
     "/v0/agents": {
         "POST": Route(Auth.BEARER, operators.register_agent),

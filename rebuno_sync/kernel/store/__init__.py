@@ -1,6 +1,6 @@
 """The kernel's file: the only modules that know SQLite and SQL."""
 
-from . import calls, credentials, queue, registry, rows, tables
+from . import calls, credentials, queue, registry, ring, rows, tables
 from .database import Connection, Database
 from .owners import Owner
 from .store import Store
@@ -14,6 +14,7 @@ __all__ = [
     "credentials",
     "queue",
     "registry",
+    "ring",
     "rows",
     "tables",
 ]

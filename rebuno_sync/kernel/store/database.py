@@ -331,6 +331,10 @@ class Database:
             self.lock.close()
 
     @property
+    def closed(self) -> bool:
+        return self._ended.is_set()
+
+    @property
     def has_connections(self) -> bool:
         return bool(self._pool) or self._watch is not None or self._writer is not None
 

@@ -380,3 +380,4 @@ def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
         (boottime, now),
     )
     db.execute("DELETE FROM owners")
+    db.execute("DELETE FROM listeners")
