@@ -206,6 +206,9 @@ class Execution(_Wire):
     failure_reason: str = ""
     deadline_at: datetime | None = None
     idempotency_key: str | None = None
+    input_hash: str = ""
+    """Of an execution that was removed some time after its end: the hash of its input, which is
+    gone, in canonical form."""
 
 
 class ExecutionPage(_Wire):

@@ -74,6 +74,13 @@ def add_to(commands: _Commands) -> None:
             default=default,
             help=f"{text}; default: {default}" if default else text,
         )
+    parser.add_argument(
+        "--retention",
+        metavar="S",
+        type=_retention,
+        default=86400.0,
+        help="seconds after its end for which an execution is kept; 0 keeps all (default: a day)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
                 lease_timeout=options.lease_timeout,
                 max_attempts=options.max_attempts,
                 deadline=options.deadline,
+                retention=options.retention,
             ) as kernel:
                 return _serve(kernel, options, stop)
         except StorageError as error:
@@ -135,6 +143,10 @@ def _address(text: str) -> tuple[str, int]:
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT or :PORT")
     return host.strip("[]"), int(port)
+
+
+def _retention(text: str) -> float | None:
+    return None if text == "0" else float(_Positive(float)(text))
 
 
 class _Positive:

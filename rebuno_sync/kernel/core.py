@@ -9,6 +9,7 @@ from .agents import AgentRegistry
 from .keys import Keys
 from .records import Records
 from .remote import RemotePort
+from .retention import Retention
 from .store import Store
 from .streams import Deltas
 
@@ -26,11 +27,13 @@ class Core:
         lease_timeout: float,
         max_attempts: int,
         deadline: float | None,
+        retention: float | None,
     ) -> None:
         self.store = store
         self.clock = clock
         self.lease_timeout = lease_timeout
         self.records = Records(store, clock, max_attempts=max_attempts, deadline=deadline)
+        self.retention = Retention(store, clock, retention)
         self.agents = AgentRegistry(store, clock)
         self.keys = Keys(store, clock)
         self.remote = RemotePort(store, clock)

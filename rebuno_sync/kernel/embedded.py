@@ -44,6 +44,8 @@ class Kernel(Access):
     that sent no heartbeat is taken for dead (its process's death is noticed at once).
     ``max_attempts``: attempts in a row that may die without settling a step (protocol.md 4).
     ``deadline``: seconds from its creation after which an execution is cancelled; none by default.
+    ``retention``: seconds from its end after which an execution is removed, by default a day;
+    ``None`` keeps all. One that had a key leaves its outcome, so that the key never runs again.
 
     Raises ``StorageError`` when the file cannot be used; it is then left as it was.
     """
@@ -55,13 +57,15 @@ class Kernel(Access):
         lease_timeout: float = 120.0,
         max_attempts: int = 5,
         deadline: float | None = None,
+        retention: float | None = 86400.0,
         clock: Clock = SYSTEM,
     ) -> None:
         for name, value in (("lease_timeout", lease_timeout), ("max_attempts", max_attempts)):
             if value <= 0:
                 raise ValueError(f"{name} must be positive, not {value}")
-        if deadline is not None and deadline <= 0:
-            raise ValueError(f"deadline must be positive, not {deadline}")
+        for name, limit in (("deadline", deadline), ("retention", retention)):
+            if limit is not None and limit <= 0:
+                raise ValueError(f"{name} must be positive, or None for no limit, not {limit}")
         self.path = (
             Path(path or os.environ.get("REBUNO_DB") or DEFAULT_PATH).expanduser().absolute()
         )
@@ -76,6 +80,7 @@ class Kernel(Access):
             lease_timeout=lease_timeout,
             max_attempts=max_attempts,
             deadline=deadline,
+            retention=retention,
         )
         self.agent = AgentPort(self._store, clock)
         self._store()
@@ -308,6 +313,7 @@ class Kernel(Access):
 
         claim = self._claiming(now, holder)
         row, claimed = claim.committed(work)
+        self.core.retention.sweep_if_due()
         return execution_view(row), claimed
 
     def claim(self, execution_id: str, *, holder: threading.Thread | None = None) -> Claim | None:

@@ -8,20 +8,26 @@ from ..errors import api_error
 from ..types import ExecutionStatus, StepStatus
 from .lifecycle import live_execution
 from .moment import Moment
+from .retention import removed_by_id, removed_by_key
 from .store import Connection, calls, queue, tables
 from .store.rows import ExecutionRow
 
-__all__ = ["cancel", "create", "end", "expire", "get"]
+__all__ = ["cancel", "create", "end", "expire", "find", "get"]
 
 CLIENT_CANCELLED = "client_cancelled"
 DEADLINE_EXCEEDED = "deadline_exceeded"
 
 
 def get(db: Connection, execution_id: str) -> ExecutionRow:
-    row = tables.execution(db, execution_id)
+    row = tables.execution(db, execution_id) or removed_by_id(db, execution_id)
     if row is None:
         raise api_error("not_found", f"not found: execution {execution_id}", 404)
     return row
+
+
+def find(db: Connection, agent_id: str, key: str) -> ExecutionRow | None:
+    """The execution that has or had the key."""
+    return tables.execution_by_key(db, agent_id, key) or removed_by_key(db, agent_id, key)
 
 
 def create(
@@ -39,7 +45,7 @@ def create(
     """A new execution with its first dispatch, or the one that has ``key`` already."""
     if tables.agent_lease_seconds(db, agent_id) is None:
         raise api_error("not_found", f"not found: agent {agent_id!r} is not registered", 404)
-    if key is not None and (known := tables.execution_by_key(db, agent_id, key)):
+    if key is not None and (known := find(db, agent_id, key)):
         due = known.deadline_due
         if due is None or due > now.boottime or not live_execution(known.status):
             return known

@@ -44,8 +44,24 @@ CREATE TABLE executions (
 CREATE UNIQUE INDEX executions_by_key ON executions (agent_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX executions_by_agent ON executions (agent_id, id);
 CREATE INDEX executions_by_status ON executions (status, id);
+CREATE INDEX executions_ended ON executions (updated_at) WHERE status IN ('completed', 'failed', 'cancelled');
 CREATE INDEX executions_by_deadline ON executions (deadline_due)
   WHERE deadline_due IS NOT NULL AND status IN ('pending', 'running', 'blocked');
+
+-- What is left of an execution with a key that retention has removed.
+CREATE TABLE tombstones (
+  agent_id        TEXT NOT NULL,
+  idempotency_key TEXT NOT NULL,
+  execution_id    TEXT NOT NULL UNIQUE,
+  input_hash      TEXT NOT NULL,           -- of its canonical form
+  status          TEXT NOT NULL,
+  output          TEXT,
+  output_bytes    INTEGER NOT NULL,        -- more than output has: it was too large to keep
+  failure_reason  TEXT NOT NULL,
+  created_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  PRIMARY KEY (agent_id, idempotency_key)
+) WITHOUT ROWID;
 
 CREATE TABLE steps (
   n            INTEGER PRIMARY KEY,
@@ -68,6 +84,21 @@ CREATE TABLE steps (
 );
 -- Rule 11 of protocol.md 7.2 looks for a failed twin of every new at_most_once step.
 CREATE INDEX steps_indeterminate ON steps (execution, args_hash) WHERE status = 'failed';
+
+-- Parts of long inputs and arguments, each stored once (see store/texts.py). Such a column then holds a BLOB.
+CREATE TABLE bodies (
+  n      INTEGER PRIMARY KEY,
+  hash   BLOB NOT NULL UNIQUE,
+  text   TEXT NOT NULL,
+  needed INTEGER NOT NULL                  -- by how many cells
+);
+CREATE TABLE cells (
+  n      INTEGER PRIMARY KEY,
+  prev   INTEGER NOT NULL,                 -- the cell before it; 0: it is the first
+  body   INTEGER NOT NULL REFERENCES bodies (n),
+  needed INTEGER NOT NULL,                 -- by how many cells and columns
+  UNIQUE (prev, body)
+);
 
 -- What an event says about a step or an execution is read from their rows; `detail` holds the rest, as JSON.
 CREATE TABLE events (

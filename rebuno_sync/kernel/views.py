@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..types import Agent, ApiKey, Event, Execution, Step
-from .store.rows import AgentRow, ExecutionRow, KeyRow, StepRow
+from .store.rows import AgentRow, ExecutionRow, KeyRow, RemovedRow, StepRow
 
 __all__ = [
     "agent_view",
@@ -47,6 +47,7 @@ def execution_view(row: ExecutionRow) -> Execution:
         failure_reason=row.failure_reason,
         deadline_at=_optional_time(row.deadline_at),
         idempotency_key=row.idempotency_key,
+        input_hash=row.input_hash if isinstance(row, RemovedRow) else "",
     )
 
 

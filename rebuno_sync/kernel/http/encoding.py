@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import APIError
 from ...types import StepDecision
-from ..store.rows import AgentRow, ExecutionRow, KeyRow, StepRow
+from ..store.rows import AgentRow, ExecutionRow, KeyRow, RemovedRow, StepRow
 from ..views import dispatch_status, execution_status
 
 __all__ = [
@@ -70,6 +70,7 @@ def execution_json(row: ExecutionRow) -> str:
             ("updated_at", _time(row.updated_at)),
             ("deadline_at", _time(row.deadline_at)),
             ("idempotency_key", _unless_empty(row.idempotency_key)),
+            ("input_hash", _text(row.input_hash) if isinstance(row, RemovedRow) else None),
         )
     )
 

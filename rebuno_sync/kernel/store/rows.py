@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 from ...types import DispatchStatus, ExecutionStatus, StepStatus
 
-__all__ = ["REMOTE", "AgentRow", "DispatchRow", "ExecutionRow", "KeyRow", "Standing", "StepRow"]
+__all__ = [
+    "REMOTE",
+    "AgentRow",
+    "DispatchRow",
+    "ExecutionRow",
+    "KeyRow",
+    "RemovedRow",
+    "Standing",
+    "StepRow",
+]
 
 REMOTE = "remote"
 """The owner of a lease that was delivered by webhook: nobody can tell whether it lives, only its
@@ -51,6 +60,14 @@ class ExecutionRow(NamedTuple):
     updated_at: int
     deadline_at: int | None
     deadline_due: float | None
+
+
+class RemovedRow(ExecutionRow):
+    """What is left of an execution that retention has removed. Its number is 0, which no step or
+    event has."""
+
+    input_hash: str = ""
+    """Of its input, which is gone, in canonical form."""
 
 
 class Standing(NamedTuple):

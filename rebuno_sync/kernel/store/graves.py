@@ -1,0 +1,78 @@
+"""What retention removes, and what it leaves of executions that had a key."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+from . import texts
+
+_ENDED = "status IN ('completed', 'failed', 'cancelled')"
+
+
+class Tombstone(NamedTuple):
+    """What is kept of a removed execution, so that its key never runs again."""
+
+    agent_id: str
+    idempotency_key: str
+    execution_id: str
+    input_hash: str
+    status: str
+    output: str | None
+    output_bytes: int
+    """More than ``output`` has when it was too large to keep."""
+    failure_reason: str
+    created_at: int
+    updated_at: int
+
+
+_FIELDS = ", ".join(Tombstone._fields)
+
+
+_PACKED = """
+SELECT args FROM steps WHERE execution = ? AND typeof(args) = 'blob'
+UNION ALL SELECT input FROM executions WHERE n = ? AND typeof(input) = 'blob'"""
+
+
+def ended_before(db: sqlite3.Connection, wall: int, limit: int) -> list[str]:
+    """The ids of executions that have ended before ``wall``, the oldest first."""
+    sql = f"SELECT id FROM executions WHERE {_ENDED} AND updated_at < ? ORDER BY updated_at LIMIT ?"
+    return [row[0] for row in db.execute(sql, (wall, limit))]
+
+
+def bury(db: sqlite3.Connection, row: Tombstone) -> None:
+    marks = ", ".join("?" * len(row))
+    db.execute(f"INSERT OR REPLACE INTO tombstones ({_FIELDS}) VALUES ({marks})", row)
+
+
+def remove(db: sqlite3.Connection, n: int) -> None:
+    """Remove an execution with everything that belongs to it."""
+    of_it = "WHERE dispatch IN (SELECT n FROM dispatches WHERE execution = ?)"
+    for table in ("occurrences", "requests"):
+        db.execute(f"DELETE FROM {table} {of_it}", (n,))
+    for (packed,) in db.execute(_PACKED, (n, n)).fetchall():
+        texts.release(db, packed)
+    for table in tables_of_executions(db):
+        db.execute(f"DELETE FROM {table} WHERE execution = ?", (n,))
+    db.execute("DELETE FROM executions WHERE n = ?", (n,))
+
+
+def tables_of_executions(db: sqlite3.Connection) -> list[str]:
+    """The tables whose rows belong to an execution."""
+    sql = (
+        "SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"
+        " WHERE m.type = 'table' AND c.name = 'execution' ORDER BY m.name"
+    )
+    return [row[0] for row in db.execute(sql)]
+
+
+def by_key(db: sqlite3.Connection, agent_id: str, key: str) -> Tombstone | None:
+    sql = f"SELECT {_FIELDS} FROM tombstones WHERE agent_id = ? AND idempotency_key = ?"
+    row = db.execute(sql, (agent_id, key)).fetchone()
+    return None if row is None else Tombstone._make(row)
+
+
+def by_id(db: sqlite3.Connection, execution_id: str) -> Tombstone | None:
+    sql = f"SELECT {_FIELDS} FROM tombstones WHERE execution_id = ?"
+    row = db.execute(sql, (execution_id,)).fetchone()
+    return None if row is None else Tombstone._make(row)

@@ -1,0 +1,174 @@
+"""What is removed some time after its end, and what stays of it (protocol.md 9.8)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rebuno_sync as rebuno
+from rebuno_sync.clock import ManualClock
+from rebuno_sync.errors import ConflictError, NotFoundError
+from rebuno_sync.kernel import Kernel
+from rebuno_sync.types import Execution
+
+from .moves import AGENT, attempt, call, perform, start
+
+DAY = 86400.0
+
+
+def rows(kernel: Kernel, table: str) -> int:
+    return kernel.core.store().read(
+        lambda db: int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+    )
+
+
+def finish(kernel: Kernel, key: str | None = None, output: object = "done") -> Execution:
+    """An execution of one step that has completed."""
+    execution = kernel.create(AGENT, {"n": 1}, idempotency_key=key)
+    lease = attempt(kernel, execution.id)
+    perform(kernel, lease, call(args={"long": "x" * 3000}), {"r": 1})
+    kernel.agent.complete(lease, json.dumps(output))
+    return kernel.get(execution.id)
+
+
+def sweep(kernel: Kernel) -> int:
+    return kernel.core.retention.sweep()
+
+
+# -- what goes
+
+
+def test_nothing_is_left_of_an_old_execution(kernel: Kernel, clock: ManualClock) -> None:
+    """Its steps, events, dispatches and texts go with it."""
+    execution = finish(kernel)
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 1
+    with pytest.raises(NotFoundError):
+        kernel.get(execution.id)
+    tables = ("executions", "steps", "events", "dispatches", "bodies", "cells", "tombstones")
+    assert [rows(kernel, table) for table in tables] == [0] * len(tables)
+
+
+def test_c40_age_counts_from_the_end(kernel: Kernel, clock: ManualClock) -> None:
+    """One that ran for two days is kept for a day after; one that still runs is kept whatever its
+    age."""
+    long_lease, running = start(kernel), start(kernel)
+    clock.advance(2 * DAY)
+    kernel.agent.release(long_lease)
+    kernel.agent.complete(attempt(kernel, long_lease.execution_id), "1")
+    assert sweep(kernel) == 0
+    clock.advance(DAY)
+    assert sweep(kernel) == 0
+    clock.advance(1)
+    assert sweep(kernel) == 1
+    assert [left.id for left in kernel.list().executions] == [running.execution_id]
+
+
+def test_old_executions_go_in_small_batches(kernel: Kernel, clock: ManualClock) -> None:
+    """No transaction removes many; whoever starts one passes by and takes a batch along."""
+    for _ in range(45):
+        finish(kernel)
+    clock.advance(DAY + 1)
+    left = []
+    for _ in range(4):
+        kernel.start(AGENT)
+        left.append(rows(kernel, "executions"))
+    assert left == [26, 7, 3, 4]
+
+
+def test_the_dispatcher_removes_old_executions(kernel: Kernel, clock: ManualClock) -> None:
+    finish(kernel)
+    clock.advance(DAY + 1)
+    kernel.dispatcher().dispatch_once()
+    assert kernel.list().executions == []
+
+
+def test_without_a_limit_all_are_kept(path: Path, clock: ManualClock) -> None:
+    with Kernel(path, retention=None, clock=clock) as kernel:
+        kernel.register_agent(AGENT)
+        finish(kernel)
+        clock.advance(1000 * DAY)
+        assert sweep(kernel) == 0
+        kernel.start(AGENT)
+        assert len(kernel.list().executions) == 2
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_a_limit_is_positive(path: Path, seconds: float) -> None:
+    with pytest.raises(ValueError, match="retention must be positive, or None"):
+        Kernel(path, retention=seconds)
+
+
+# -- what stays of one that had a key
+
+
+def test_c40_a_key_finds_its_old_outcome(kernel: Kernel, clock: ManualClock) -> None:
+    """Created, found or asked for by its id: the outcome, and nothing runs."""
+    execution = finish(kernel, "k", {"answer": 42})
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 1
+    again = kernel.create(AGENT, {"other": "input"}, idempotency_key="k")
+    assert (again.id, again.status, again.output) == (execution.id, "completed", {"answer": 42})
+    assert (again.created_at, again.updated_at) == (execution.created_at, execution.updated_at)
+    assert kernel.find(AGENT, "k") == again == kernel.get(execution.id)
+    assert kernel.wait(execution.id).output == {"answer": 42}
+    assert kernel.events(execution.id) == kernel.list_steps(execution.id) == []
+    assert kernel.claim(execution.id) is None
+    with pytest.raises(ConflictError, match="already completed"):
+        kernel.cancel(execution.id)
+    assert rows(kernel, "executions") == 0
+
+
+def test_c40_a_failure_and_a_cancel_are_kept(kernel: Kernel, clock: ManualClock) -> None:
+    """With the reason, as far as it fits."""
+    failed = attempt(kernel, kernel.create(AGENT, idempotency_key="f").id)
+    kernel.agent.fail(failed, "\u00e9" * 2000)
+    kernel.cancel(kernel.create(AGENT, idempotency_key="c").id)
+    clock.advance(DAY + 1)
+    sweep(kernel)
+    found = kernel.get(failed.execution_id)
+    assert (found.status, found.failure_reason) == ("failed", "\u00e9" * 512)
+    cancelled = kernel.find(AGENT, "c")
+    assert cancelled is not None
+    assert (cancelled.status, cancelled.failure_reason) == ("cancelled", "client_cancelled")
+
+
+def test_c40_a_large_output_is_not_kept_and_says_so(kernel: Kernel, clock: ManualClock) -> None:
+    """Every question for it names the execution and the size; none runs it again."""
+    execution = finish(kernel, "k", "x" * 1023)
+    clock.advance(DAY + 1)
+    sweep(kernel)
+    for ask in (
+        lambda: kernel.create(AGENT, idempotency_key="k"),
+        lambda: kernel.find(AGENT, "k"),
+        lambda: kernel.get(execution.id),
+    ):
+        with pytest.raises(ConflictError, match=rf"{execution.id} .* output of 1025 bytes"):
+            ask()
+
+
+def times(n: int) -> str:
+    calls.append(n)
+    return "x" * n
+
+
+calls: list[int] = []
+
+
+def test_c40_run_with_a_key_of_a_removed_execution(path: Path, clock: ManualClock) -> None:
+    """The old result; another input is a conflict as ever; a result that was too large is an error
+    that says so. The handler does not run."""
+    with Kernel(path, clock=clock) as kernel:
+        for n in (5, 2000):
+            rebuno.run(times, {"n": n}, key=f"k{n}", kernel=kernel)
+        calls.clear()
+        clock.advance(DAY + 1)
+        assert kernel.core.retention.sweep() == 2
+        assert rebuno.run(times, {"n": 5}, key="k5", kernel=kernel) == "xxxxx"
+        with pytest.raises(ConflictError, match="another input"):
+            rebuno.run(times, {"n": 6}, key="k5", kernel=kernel)
+        with pytest.raises(ConflictError, match="too large to keep"):
+            rebuno.run(times, {"n": 2000}, key="k2000", kernel=kernel)
+        assert calls == []
