@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..delivery import HttpDeliver
@@ -14,6 +15,7 @@ from ..kernel import Kernel
 from ..kernel.embedded import DEFAULT_PATH
 from ..kernel.http import KernelApp
 from ..serving import Server, Stop, stopped_by_signals
+from .manifest import ManifestError, read_manifest, register
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -57,6 +59,12 @@ def add_to(commands: _Commands) -> None:
         " machine cannot see); without one anybody who can connect is an operator",
     )
     parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="a manifest (YAML): agents that are registered at each start",
+    )
+    parser.add_argument(
         "--accept-body-signatures",
         action="store_true",
         help="accept requests that sign their body alone, as agents before 0.17 of the async SDK"
@@ -90,6 +98,11 @@ def run(options: argparse.Namespace) -> int:
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     # Nor is it news that a client went, or that its stream was handed over.
     logging.getLogger("waitress").setLevel(logging.WARNING)
+    try:
+        agents = read_manifest(options.config) if options.config else []
+    except ManifestError as error:
+        print(f"rebuno-sync kernel: {error}", file=sys.stderr)
+        return 1
     stop = Stop()
     with stopped_by_signals(stop.set):
         try:
@@ -100,8 +113,10 @@ def run(options: argparse.Namespace) -> int:
                 deadline=options.deadline,
                 retention=options.retention,
             ) as kernel:
+                register(kernel, agents)
+                _warn_of_readers(kernel.path)
                 return _serve(kernel, options, stop)
-        except StorageError as error:
+        except (StorageError, ManifestError) as error:
             print(f"rebuno-sync kernel: {error}", file=sys.stderr)
             return 1
 
@@ -136,6 +151,15 @@ def _serve(kernel: Kernel, options: argparse.Namespace, stop: Stop) -> int:
         kernel.stop_deliveries()
         server.close()
     return 0
+
+
+def _warn_of_readers(path: Path) -> None:
+    """The file has the secrets of agents, which are needed in clear to sign."""
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        _log.warning(
+            "others can read %s (mode %o), and the secrets of agents in it: chmod 600", path, mode
+        )
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from .remote import RemotePort
 from .retention import Retention
 from .store import Store
 from .streams import Deltas
+from .transfer import Transfer
 
 __all__ = ["Core"]
 
@@ -37,4 +38,5 @@ class Core:
         self.agents = AgentRegistry(store, clock)
         self.keys = Keys(store, clock)
         self.remote = RemotePort(store, clock)
+        self.transfer = Transfer(store, clock)
         self.deltas = Deltas(store, clock)

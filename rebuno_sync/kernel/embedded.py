@@ -22,6 +22,7 @@ from .claiming import Claiming
 from .core import Core
 from .dispatcher import Dispatcher, Receive
 from .dispatches import Claim
+from .keeping import Keeping
 from .moment import Moment
 from .reading import read_on_time
 from .store import Connection, Store, registry, tables
@@ -36,7 +37,7 @@ DEFAULT_PATH = ".rebuno/kernel.db"
 _POLL_CAP_SECONDS = 1.0
 
 
-class Kernel(Access):
+class Kernel(Access, Keeping):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).

@@ -10,8 +10,9 @@ from ...errors import APIError, StorageError, api_error
 from .auth import Authenticator
 from .call import Call, failed
 from .event_stream import EventStream
+from .metrics import Metrics
 from .request import Request, Response
-from .routes import find
+from .routes import Found, find
 from .scopes import scopes_of
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class KernelApp:
         self, kernel: Kernel, token: str = "", *, accept_body_signatures: bool = False
     ) -> None:
         self._core = kernel.core
+        self._metrics = Metrics(kernel.core)
         self._authenticator = Authenticator(
             token,
             accept_body_signatures,
@@ -65,7 +67,9 @@ class KernelApp:
         )
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        answer = self._answer(environ)
+        answer, route = self._answer(environ)
+        status = 200 if isinstance(answer, EventStream) else answer.status
+        self._metrics.count(_method(environ), route, status)
         if isinstance(answer, EventStream):
             start(answer.status, list(answer.headers))
             return answer
@@ -78,26 +82,41 @@ class KernelApp:
         start(_STATUS_LINES[status], sent)
         return [body] if body else []
 
-    def _answer(self, environ: WSGIEnvironment) -> Response | EventStream:
+    def _answer(self, environ: WSGIEnvironment) -> tuple[Response | EventStream, str]:
+        """The answer, and the route that gave it; empty when there is none."""
+        pattern = ""
         try:
-            return self._serve(Request(environ))
+            request = Request(environ)
+            found = find(request.path)
+            if found is None:
+                return _NO_SUCH_PATH, pattern
+            pattern = found.pattern
+            return self._serve(request, found), pattern
         except APIError as error:
-            return failed(error)
+            return failed(error), pattern
         except StorageError as error:
             # Whether it was recorded is unknown: no 500, which says that it was not.
             _log.error("%s", error)
-            return failed(api_error("internal_error", "the kernel's file cannot be used", 503))
+            answer = api_error("internal_error", "the kernel's file cannot be used", 503)
         except Exception:
             _log.exception("a request failed: %s", environ.get("PATH_INFO"))
-            return failed(api_error("internal_error", "the kernel failed; see its log", 500))
+            answer = api_error("internal_error", "the kernel failed; see its log", 500)
+        return failed(answer), pattern
 
-    def _serve(self, request: Request) -> Response | EventStream:
-        found = find(request.path)
-        if found is None:
-            return _NO_SUCH_PATH
+    def _serve(self, request: Request, found: Found) -> Response | EventStream:
         route = found.methods.get(request.method)
         if route is None:
             return Response(405, content_type="", headers=(("Allow", ", ".join(found.methods)),))
         scopes = scopes_of(found.pattern, request.method)
         principal = self._authenticator.principal(route.auth, scopes, request)
-        return route.handle(Call(self._core, request, principal, found.names))
+        call = Call(self._core, request, principal, found.names, self._metrics)
+        return route.handle(call)
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def _method(environ: WSGIEnvironment) -> str:
+    """For counting: whoever makes up methods makes no more than one series."""
+    method = environ.get("REQUEST_METHOD", "")
+    return method if method in _METHODS else "other"

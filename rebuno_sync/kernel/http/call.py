@@ -10,6 +10,7 @@ from ..core import Core
 from ..operations import Asked
 from .decoding import Fields, bad_request, decode, lease_of, uuid_text
 from .encoding import error_json
+from .metrics import Metrics
 from .request import Request, Response
 
 __all__ = ["Call", "failed", "json_response", "no_content"]
@@ -22,6 +23,7 @@ class Call(NamedTuple):
     """The agent that signed; empty for a bearer."""
     names: tuple[str, ...]
     """What the path names, unescaped."""
+    metrics: Metrics
 
     @property
     def execution_id(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .call import Call, json_response, no_content
 from .decoding import bad_request
 from .encoding import agent_json, event_json, execution_json, list_json, page_json
+from .metrics import CONTENT_TYPE
 from .request import Response
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "health",
     "list_agents",
     "list_executions",
+    "metrics",
     "ready",
     "register_agent",
 ]
@@ -107,6 +109,10 @@ def delete_agent(call: Call) -> Response:
 
 def health(call: Call) -> Response:
     return json_response('{"status":"ok"}')
+
+
+def metrics(call: Call) -> Response:
+    return Response(200, call.metrics.text(), CONTENT_TYPE)
 
 
 def ready(call: Call) -> Response:

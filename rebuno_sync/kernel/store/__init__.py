@@ -1,6 +1,6 @@
 """The kernel's file: the only modules that know SQLite and SQL."""
 
-from . import calls, credentials, graves, queue, registry, ring, rows, tables
+from . import calls, credentials, graves, portable, queue, registry, ring, rows, tables
 from .database import Connection, Database
 from .owners import Owner
 from .store import Store
@@ -13,6 +13,7 @@ __all__ = [
     "calls",
     "credentials",
     "graves",
+    "portable",
     "queue",
     "registry",
     "ring",

@@ -18,6 +18,7 @@ from pathlib import Path
 from ...errors import StorageError
 from ..locks import WRITE, LockFile
 from .gate import GATE
+from .migrations import MIGRATIONS
 
 __all__ = ["PATIENCE_SECONDS", "Connection", "Database"]
 
@@ -27,8 +28,6 @@ it."""
 
 APPLICATION_ID = 0x7262_6E6F
 """``rbno``: marks our files, so that another program's database is never touched."""
-
-SCHEMA_VERSION = 1
 
 PATIENCE_SECONDS = 60.0
 """How long a write waits for other processes, ours and others'."""
@@ -48,6 +47,8 @@ _SCHEMA = Path(__file__).parent.parent / "schema.sql"
 
 class Database:
     """The connections of one process to one file. Writes go through ``SharedCommits`` only."""
+
+    migrations = MIGRATIONS
 
     def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
         self.path = path
@@ -127,10 +128,11 @@ class Database:
                 f"{self.path} is another program's SQLite database; name a file of its own for the"
                 " kernel with REBUNO_DB or Kernel(path). Nothing was changed."
             )
-        if version > SCHEMA_VERSION:
+        newest = 1 + len(self.migrations)
+        if version > newest:
             raise StorageError(
                 f"{self.path} was written by a newer rebuno_sync (schema {version}, this one knows"
-                f" {SCHEMA_VERSION}); upgrade rebuno_sync. Nothing was changed."
+                f" {newest}); upgrade rebuno_sync. Nothing was changed."
             )
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
@@ -138,12 +140,13 @@ class Database:
                 f"SQLite cannot keep a write-ahead log beside {self.path} (journal mode is {mode});"
                 " put the file on a local disk."
             )
-        if version == 0:
+        if version < newest:
+            scripts = [_SCHEMA.read_text(), *self.migrations][version:]
             db.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA.read_text().split(";\n"):
+            for statement in "".join(scripts).split(";\n"):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            db.execute(f"PRAGMA user_version = {newest}")
             self.commit()
 
     # -- writing
@@ -329,6 +332,15 @@ class Database:
                 self.close_connections()
         finally:
             self.lock.close()
+
+    def bytes_of_file(self) -> int:
+        return self.path.stat().st_size
+
+    def bytes_of_log(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     @property
     def closed(self) -> bool:

@@ -73,6 +73,10 @@ def executions(
     return [found for row in rows if (found := _execution(db, row)) is not None]
 
 
+def executions_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    return db.execute("SELECT status, count(*) FROM executions GROUP BY status").fetchall()
+
+
 def insert_execution(
     db: sqlite3.Connection,
     *,
@@ -305,6 +309,13 @@ def open_dispatch(db: sqlite3.Connection, execution: int) -> DispatchRow | None:
         return None
     found = DispatchRow._make(row)
     return found._replace(status=DispatchStatus(found.status))
+
+
+def open_dispatches_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    sql = "SELECT status, count(*) FROM dispatches WHERE status {} GROUP BY status"
+    # In the words of the two indexes.
+    waiting, held = sql.format("IN ('pending', 'failed')"), sql.format("= 'in_flight'")
+    return db.execute(waiting).fetchall() + db.execute(held).fetchall()
 
 
 def claim_dispatch(
