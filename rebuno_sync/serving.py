@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from .clock import SYSTEM
 from .pushing import Pusher
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["Server", "Stop", "stopped_by_signals"]
 _log = logging.getLogger(__name__)
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
+_LOOK_SECONDS = 0.05
 _MOST_CONNECTIONS = 800
 _LARGEST_BODY = 64 * 2**20
 """Larger ones are not read at all; what is too large for an application, it says itself."""
@@ -51,6 +53,8 @@ class Server:
             raise ImportError(_MISSING) from error
         self._loop_once: Callable[..., None] = wasyncore.loop
         self._close_all: Callable[..., None] = wasyncore.close_all
+        # Of a listening socket only: a server's own ``close`` ends what wakes the loop as well.
+        self._close_one: Callable[..., None] = wasyncore.dispatcher.close
         self._map: dict[int, Any] = {}
         self._pusher = Pusher()
         made: Any = create_server(
@@ -71,6 +75,7 @@ class Server:
             (server.effective_host, server.effective_port)
         ]
         self.host, self.port = str(listening[0][0]), int(listening[0][1])
+        self._grace = 0.0
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="rebuno-server", daemon=True)
         self._thread.start()
@@ -83,11 +88,23 @@ class Server:
     def _serve(self) -> None:
         while not self._closing:
             self._loop_once(timeout=30, use_poll=True, map=self._map, count=1)
+        self._drain()
         self._server.task_dispatcher.shutdown(timeout=1)
         self._close_all(self._map)
 
-    def close(self) -> None:
-        """Stop serving; requests under way are cut off."""
+    def _drain(self) -> None:
+        """Take no more connections, and answer what is being asked."""
+        for each in list(self._map.values()):
+            if each.accepting:
+                self._close_one(each)
+        until = SYSTEM.monotonic() + self._grace
+        while any(map(_is_busy, list(self._map.values()))) and SYSTEM.monotonic() < until:
+            self._loop_once(timeout=_LOOK_SECONDS, use_poll=True, map=self._map, count=1)
+
+    def close(self, grace: float = 1.0) -> None:
+        """Stop serving. What is being asked has ``grace`` seconds to be answered, and is cut off
+        then."""
+        self._grace = grace
         self._closing = True
         for waiter in list(self._map.values()):
             if hasattr(waiter, "pull_trigger"):
@@ -96,6 +113,11 @@ class Server:
                 break
         self._pusher.close()
         self._thread.join()
+
+
+def _is_busy(waiter: Any) -> bool:
+    """Whether a connection of waitress has a request under way, or an answer on its way."""
+    return bool(getattr(waiter, "requests", None) or getattr(waiter, "total_outbufs_len", 0))
 
 
 class _HandsOver:

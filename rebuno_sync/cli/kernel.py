@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 _LOOPBACK = ("127.", "localhost", "::1")
 _THREADS = 8
+_GRACE_SECONDS = 5.0
 _DEFAULT_ADDRESS = "127.0.0.1:8080"
 
 
@@ -149,7 +150,7 @@ def _serve(kernel: Kernel, options: argparse.Namespace, stop: Stop) -> int:
         stop.wait()
     finally:
         kernel.stop_deliveries()
-        server.close()
+        server.close(grace=_GRACE_SECONDS)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ...errors import APIError, StorageError, api_error
@@ -11,8 +12,9 @@ from .auth import Authenticator
 from .call import Call, failed
 from .event_stream import EventStream
 from .metrics import Metrics
+from .openapi import Asks, document
 from .request import Request, Response
-from .routes import Found, find
+from .routes import ROUTES, Found, find
 from .scopes import scopes_of
 
 if TYPE_CHECKING:
@@ -109,8 +111,18 @@ class KernelApp:
             return Response(405, content_type="", headers=(("Allow", ", ".join(found.methods)),))
         scopes = scopes_of(found.pattern, request.method)
         principal = self._authenticator.principal(route.auth, scopes, request)
-        call = Call(self._core, request, principal, found.names, self._metrics)
+        call = Call(self._core, request, principal, found.names, self._metrics, _document)
         return route.handle(call)
+
+
+@cache
+def _document() -> bytes:
+    routes = [
+        Asks(method, pattern, route.auth)
+        for pattern, methods in ROUTES.items()
+        for method, route in methods.items()
+    ]
+    return document(routes) + b"\n"
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

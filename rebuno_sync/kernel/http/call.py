@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ class Call(NamedTuple):
     names: tuple[str, ...]
     """What the path names, unescaped."""
     metrics: Metrics
+    document: Callable[[], bytes]
+    """The description of all routes, as JSON."""
 
     @property
     def execution_id(self) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "list_agents",
     "list_executions",
     "metrics",
+    "openapi",
     "ready",
     "register_agent",
 ]
@@ -113,6 +114,10 @@ def health(call: Call) -> Response:
 
 def metrics(call: Call) -> Response:
     return Response(200, call.metrics.text(), CONTENT_TYPE)
+
+
+def openapi(call: Call) -> Response:
+    return Response(200, call.document())
 
 
 def ready(call: Call) -> Response:

@@ -67,6 +67,7 @@ ROUTES: dict[str, dict[str, Route]] = {
     "/v0/api-keys/{id}/rotate": {"POST": Route(Auth.BEARER, keys.rotate_key)},
     "/v0/health": {"GET": Route(Auth.NONE, operators.health)},
     "/v0/ready": {"GET": Route(Auth.NONE, operators.ready)},
+    "/v0/openapi.json": {"GET": Route(Auth.NONE, operators.openapi)},
     "/metrics": {"GET": Route(Auth.NONE, operators.metrics)},
 }
 """By path; those that are asked most come first."""
