@@ -17,10 +17,8 @@ def handler(numbers: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    with Kernel() as kernel:
-        agent = rebuno.Agent("squares", kernel=kernel)
+    with Kernel() as kernel, rebuno.Agent("squares", kernel=kernel) as agent:
         agent.bind(handler)  # Its executions are taken from now on.
         executions = [kernel.create("squares", {"numbers": list(range(n))}) for n in range(5)]
         for execution in executions:
             print(kernel.wait(execution.id, timeout=60).output)
-        agent.close()

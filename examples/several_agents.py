@@ -49,11 +49,9 @@ def app(environ, start):
 if __name__ == "__main__":
     server = create_server(app, host="127.0.0.1", port=PORT)
     threading.Thread(target=server.run, daemon=True).start()
-    with rebuno.Client() as client:
+    with rebuno.Client() as client, research, write:  # Both are closed at the end.
         for path, agent in AGENTS.items():
             url = f"http://127.0.0.1:{PORT}{path}"
             client.register_agent(agent.agent_id, url, SECRETS[agent.agent_id])
         facts = client.run("research", {"topic": "Rome"}, timeout=60)
         print(client.run("write", {"facts": facts}, timeout=60))
-    for agent in AGENTS.values():
-        agent.close()

@@ -4,10 +4,12 @@ from . import errors, types
 from .agent import Outcome
 from .client import Client
 from .context import execution
+from .durable import now, random, sleep, uuid4
 from .effects import step, tool, wrap_tool
 from .errors import (
     APIError,
     Blocked,
+    CodeChanged,
     ConflictError,
     ExecutionCancelled,
     ExecutionFailed,
@@ -21,6 +23,7 @@ from .errors import (
     RateLimited,
     RebunoError,
     Signal,
+    StepTimeout,
     StorageError,
     Terminated,
     ToolError,
@@ -30,13 +33,17 @@ from .errors import (
 )
 from .host import Agent
 from .local import run
+from .parallelism import parallel
+from .patching import patched
 from .pool import ThreadPoolExecutor, carry
+from .refusals import raise_for_refusal
 
 __all__ = [
     "APIError",
     "Agent",
     "Blocked",
     "Client",
+    "CodeChanged",
     "ConflictError",
     "ExecutionCancelled",
     "ExecutionFailed",
@@ -51,6 +58,7 @@ __all__ = [
     "RateLimited",
     "RebunoError",
     "Signal",
+    "StepTimeout",
     "StorageError",
     "Terminated",
     "ThreadPoolExecutor",
@@ -61,9 +69,16 @@ __all__ = [
     "errors",
     "execution",
     "failure_reason",
+    "now",
+    "parallel",
+    "patched",
+    "raise_for_refusal",
+    "random",
     "run",
+    "sleep",
     "step",
     "tool",
     "types",
+    "uuid4",
     "wrap_tool",
 ]

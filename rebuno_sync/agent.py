@@ -14,10 +14,13 @@ from .context import ExecutionContext
 from .errors import (
     APIError,
     Blocked,
+    CodeChanged,
     Interrupted,
     LeaseSuperseded,
     NetworkError,
     NoActiveExecution,
+    PolicyError,
+    RateLimited,
     RebunoError,
     Signal,
     StorageError,
@@ -25,9 +28,11 @@ from .errors import (
     failure_reason,
 )
 from .heartbeat import RENEWER, Lease, Renewer
+from .logs import learn_what_is_recorded
 from .ports import AgentKernel
+from .refusals import raise_for_refusal
 from .strict import mended
-from .types import Execution, ExecutionStatus
+from .types import ExecutionStatus
 
 __all__ = ["Outcome", "OutcomeStatus", "dispatch"]
 
@@ -77,11 +82,19 @@ def dispatch(
     *,
     renewer: Renewer = RENEWER,
     secured: Callable[[], object] = lambda: None,
+    stall_timeout: float | None = None,
+    strict: bool = False,
+    resumed_by_hand: bool = False,
 ) -> Outcome:
     """Run ``handler`` for the execution that ``lease`` covers, in this thread.
 
     ``secured`` is called before the handler, once the kernel has accepted a heartbeat: whatever
-    else runs this execution here is stale then.
+    else runs this execution here is stale then. ``stall_timeout``: seconds for which the handler
+    may neither enter nor leave an effect; after that its lease is renewed no more.
+
+    ``strict``: whether to stop before the first new step when recorded ones were not met again.
+    ``resumed_by_hand``: whether nobody but the caller begins the next attempt, so that such a stop
+    costs no strike.
 
     No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given
     back and with the step that it struck left as it is.
@@ -95,7 +108,9 @@ def dispatch(
         if not renewer.secure(lease, kernel):
             return Outcome(OutcomeStatus.LEASE_SUPERSEDED, execution_id)
         secured()
-        attempt = _Attempt(handler, kernel, lease, execution)
+        lease.moves.expect(stall_timeout)
+        context = ExecutionContext(kernel, lease, execution, strict=strict)
+        attempt = _Attempt(handler, kernel, lease, context, resumed_by_hand=resumed_by_hand)
         try:
             return attempt.run()
         except BaseException:
@@ -113,13 +128,20 @@ def dispatch(
 
 class _Attempt:
     def __init__(
-        self, handler: Binding, kernel: AgentKernel, lease: Lease, execution: Execution
+        self,
+        handler: Binding,
+        kernel: AgentKernel,
+        lease: Lease,
+        context: ExecutionContext,
+        *,
+        resumed_by_hand: bool,
     ) -> None:
         self._handler = handler
         self._kernel = kernel
         self._lease = lease
-        self._id = execution.id
-        self._context = ExecutionContext(kernel, lease, execution)
+        self._id = context.id
+        self._context = context
+        self._resumed_by_hand = resumed_by_hand
 
     def run(self) -> Outcome:
         try:
@@ -128,6 +150,7 @@ class _Attempt:
             return self._fail(f"input_invalid: {error}", error)
         except Exception as error:  # a user's validator may raise anything
             return self._fail(_reason_of(error), error)
+        learn_what_is_recorded(self._context)
         error_: BaseException | None = None
         value: object = None
         try:
@@ -147,8 +170,18 @@ class _Attempt:
         if self._context.pending is not None:
             return self._unwind(self._context.pending)
         if error_ is not None:
-            return self._fail(_reason_of(error_), error_)
+            return self._end_by(error_)
         return self._complete(value)
+
+    def _end_by(self, error: BaseException) -> Outcome:
+        """End as the handler's exception says; a refusal that it wraps counts as what it is."""
+        try:
+            raise_for_refusal(error)
+        except Signal as signal:
+            return self._unwind(signal)
+        except (PolicyError, RateLimited) as refusal:
+            error = refusal
+        return self._fail(_reason_of(error), error)
 
     # -- ends that are reported
 
@@ -159,6 +192,7 @@ class _Attempt:
             return self._fail(f"output_invalid: {error}", error)
         if signal := self._await_bodies():
             return self._unwind(signal)
+        self._context.past.at_end()
         try:
             self._lease.insist(lambda: self._kernel.complete(self._lease.key, output))
         except APIError as error:
@@ -229,10 +263,12 @@ class _Attempt:
         self._context.interrupt(str(signal))
         of_its_kind = (it for cls, it in _STATUS_OF_SIGNAL.items() if isinstance(signal, cls))
         status = next(of_its_kind, OutcomeStatus.INTERRUPTED)
+        changed = isinstance(signal, Interrupted) and signal.code_changed
         if status is OutcomeStatus.INTERRUPTED:
-            self._give_back(interrupted=True)
+            self._give_back(interrupted=not (changed and self._resumed_by_hand))
         _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
-        return Outcome(status, self._id, reason=str(signal))
+        error = CodeChanged(str(signal), self._id) if changed else None
+        return Outcome(status, self._id, reason=str(signal), error=error)
 
     def _give_back(self, *, interrupted: bool) -> None:
         """Release the lease once no body runs under it; else it runs out by itself."""

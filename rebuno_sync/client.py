@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -18,14 +19,16 @@ from urllib3.exceptions import NewConnectionError
 from .access import Access
 from .clock import SYSTEM
 from .codec import PLAIN
-from .endings import ended
-from .errors import NetworkError
+from .endings import PAGE, ended, still_open
+from .errors import NetworkError, UnauthorizedError
 from .listening import SILENT_SECONDS, LiveStream
 from .ports import Clock
 from .replies import error_of, understood
-from .types import Agent, Event, Execution, ExecutionPage, Step
+from .types import Event, Execution, ExecutionPage, Step
 
 __all__ = ["Client"]
+
+_log = logging.getLogger(__name__)
 
 _TRIES = 6
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -80,7 +83,8 @@ class Client(Access):
         spawned_by: dict[str, str] | None = None,
         on_behalf_of: str | None = None,
     ) -> Execution:
-        """Create an execution, or find the one that has the idempotency key already.
+        """Create an execution, or find the one that has the idempotency key already, whatever its
+        input: compare that where a key might be used for two things.
 
         ``input``: any JSON value. The other arguments are sent when given; what a kernel does not
         know it refuses (``ValidationError``). Raises ``TypeError`` for an input that is not JSON.
@@ -111,7 +115,8 @@ class Client(Access):
     def list(
         self, *, agent_id: str = "", status: str = "", limit: int = 50, cursor: str = ""
     ) -> ExecutionPage:
-        """A page of executions, newest first (protocol.md 2.1.2)."""
+        """A page of executions, newest first (protocol.md 2.1.2). ``status``: an
+        ``ExecutionStatus``; another word finds none. ``limit``: at most 200; 0 is 50."""
         query = {"agent_id": agent_id, "status": status, "limit": limit, "cursor": cursor}
         answer = self._ask("GET", "/v0/executions", query=query)
         return understood(
@@ -166,22 +171,32 @@ class Client(Access):
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution:
         """Wait until the execution has completed and return it.
 
-        ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on.
-        Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when it ended in that way.
+        ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on; it
+        says so where no agent could be given the execution. A kernel that has answered once may be
+        away for a while: a restart of it does not end the wait. Raises ``ExecutionFailed`` or
+        ``ExecutionCancelled`` when it ended in that way.
         """
         started = self._clock.monotonic()
+        execution = self.get(execution_id)
         pause = _POLL_FIRST
+        away = False
         while True:
-            execution = self.get(execution_id)
             if execution.status.terminal:
                 return ended(execution)
             waited = self._clock.monotonic() - started
             if timeout is not None and waited >= timeout:
-                raise TimeoutError(
-                    f"execution {execution_id} is still {execution.status} after {timeout} s"
+                raise still_open(
+                    execution, timeout, lambda seen: self.events(execution_id, seen, PAGE)
                 )
             self._pause(pause if timeout is None else min(pause, timeout - waited))
             pause = min(pause * 1.5, _POLL_LONGEST)
+            try:
+                execution = self.get(execution_id)
+                away = False
+            except NetworkError as error:
+                if not away:
+                    _log.warning("still waiting for execution %s: %s", execution_id, error)
+                away = True
 
     def run(
         self,
@@ -194,45 +209,6 @@ class Client(Access):
         """``create`` and ``wait``; the output."""
         execution = self.create(agent_id, input, idempotency_key=idempotency_key)
         return self.wait(execution.id, timeout).output
-
-    # -- agents
-
-    def register_agent(
-        self,
-        agent_id: str,
-        webhook_url: str,
-        secret: str,
-        *,
-        lease_timeout_seconds: float | None = None,
-        signature: str | None = None,
-    ) -> Agent:
-        """Make an agent known, or replace all that is known of it (its policy too, protocol.md
-        2.3). ``signature="body"`` lets an embedded kernel accept requests in the body form."""
-        given = {
-            "id": agent_id,
-            "webhook_url": webhook_url,
-            "secret": secret,
-            "lease_timeout_seconds": lease_timeout_seconds,
-            "signature": signature,
-        }
-        body = json.dumps({name: value for name, value in given.items() if value is not None})
-        # Registering the same again changes nothing, so it may be repeated.
-        answer = self._ask("POST", "/v0/agents", body, repeatable=True)
-        return understood("an agent", lambda: _agent(answer))
-
-    def agents(self) -> builtins.list[Agent]:
-        """Every registered agent, by id."""
-        answer = self._ask("GET", "/v0/agents")
-        return understood("agents", lambda: [_agent(it) for it in answer or ()])
-
-    def get_agent(self, agent_id: str) -> Agent:
-        """One agent."""
-        answer = self._ask("GET", f"/v0/agents/{quote(agent_id, safe='')}")
-        return understood("an agent", lambda: _agent(answer))
-
-    def delete_agent(self, agent_id: str) -> None:
-        """Forget an agent."""
-        self._ask("DELETE", f"/v0/agents/{quote(agent_id, safe='')}")
 
     # -- requests
 
@@ -298,11 +274,22 @@ class Client(Access):
                 allow_redirects=False,
             )
         except requests.RequestException as error:
-            raise NetworkError(
-                f"no answer of {self.base_url} to {what}: {error}", repeatable=_not_sent(error)
-            ) from error
+            if _not_sent(error):
+                raise NetworkError(
+                    f"cannot connect to {self.base_url} for {what}: {_cause(error)}. Is a kernel"
+                    " running there (rebuno-sync kernel)? Another address: base_url or REBUNO_URL",
+                    repeatable=True,
+                ) from error
+            raise NetworkError(f"no answer of {self.base_url} to {what}: {error}") from error
         if reply.status_code >= 300:
-            raise error_of(reply.status_code, reply.content, what)
+            refused = error_of(reply.status_code, reply.content, what)
+            if isinstance(refused, UnauthorizedError):
+                given = "this API key" if self._api_key else "a request without an API key"
+                refused.add_note(
+                    f"{self.base_url} does not accept {given}: Client(api_key=...), or"
+                    " REBUNO_API_KEY, has to be the kernel's token or a key of it"
+                )
+            raise refused
         return reply
 
     def _session(self) -> requests.Session:
@@ -358,12 +345,12 @@ def _not_sent(error: requests.RequestException) -> bool:
     return isinstance(getattr(cause, "reason", cause), NewConnectionError)
 
 
-_OLDEST_KEYS = {"ID": "id", "WebhookURL": "webhook_url", "RegisteredAt": "registered_at"}
-
-
-def _agent(answer: dict[str, Any]) -> Agent:
-    """The oldest kernels write other keys (protocol.md 3.6)."""
-    return Agent.model_validate({_OLDEST_KEYS.get(key, key): it for key, it in answer.items()})
+def _cause(error: BaseException) -> str:
+    """What the operating system said, below the words of the libraries in between."""
+    reason: object = error.args[0] if error.args else error
+    reason = getattr(reason, "reason", reason)
+    below = reason.__cause__ if isinstance(reason, BaseException) else None
+    return str(below or reason)
 
 
 _clients: WeakSet[Client] = WeakSet()

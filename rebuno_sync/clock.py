@@ -80,6 +80,10 @@ class SystemClock:
     def new_id(self) -> uuid.UUID:
         return self._ids.next(self.wall() // 1000)
 
+    def uuid4(self) -> uuid.UUID:
+        """One that tells nothing of when it was made."""
+        return uuid.uuid4()
+
     def renew_after_fork(self) -> None:
         """Forget a lock that another thread may have held at the fork."""
         self._ids = _Ids()

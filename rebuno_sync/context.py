@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import NoReturn, TypeVar
 
+from .bodies import Bodies
 from .codec import PLAIN, Codec, encode_plain_arguments
 from .errors import (
     Blocked,
     Interrupted,
     LeaseSuperseded,
-    NoActiveExecution,
     PolicyError,
     RateLimited,
     RebunoError,
     Signal,
     Terminated,
 )
-from .failures import decode_failure, encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, Ran, refused
+from .failures import encode_failure, not_storable
+from .frames import LEAVES_THE_STEP, Frame, Results, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
+from .outcomes import Ran, live, replayed
+from .past import Past
 from .ports import AgentKernel
 from .recording import Recording
+from .retrying import ONCE, Bounds
+from .timed import TimedOut, within
+from .tries import settled
 from .types import (
     DecisionKind,
     Execution,
@@ -34,12 +38,12 @@ from .types import (
     Proposal,
     StepDecision,
     StepKind,
+    check_idempotency,
 )
 
-__all__ = ["ExecutionContext", "ancestors", "check_idempotency", "current", "execution"]
+__all__ = ["ExecutionContext", "ancestors", "current", "execution", "here"]
 
 R = TypeVar("R")
-
 
 _frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_frame", default=None)
 _live: set[ExecutionContext] = set()
@@ -48,7 +52,9 @@ _live: set[ExecutionContext] = set()
 class ExecutionContext:
     """One attempt of an execution, as its handler sees it. Thread-safe."""
 
-    def __init__(self, kernel: AgentKernel, lease: Lease, execution: Execution) -> None:
+    def __init__(
+        self, kernel: AgentKernel, lease: Lease, execution: Execution, *, strict: bool = False
+    ) -> None:
         self.id = execution.id
         self.agent_id = execution.agent_id
         self.input = execution.input
@@ -59,13 +65,12 @@ class ExecutionContext:
         self._recording = Recording(kernel, lease)
         self._execution = execution
         self._guard = threading.Lock()
-        self._idle = threading.Condition(self._guard)
-        self._bodies = 0
+        self._bodies = Bodies()
         self._signal: Signal | None = None
+        self._stopped = threading.Event()
+        self._waits = False
         self._elsewhere = False
-        self._met: set[str] = set()
-        self._recorded: set[str] | None = None
-        self._started_new = False
+        self.past = Past(kernel, lease, strict=strict)
 
     # -- what a handler may ask
 
@@ -82,17 +87,21 @@ class ExecutionContext:
     @property
     def replaying(self) -> bool:
         """Whether recorded steps of this execution are still unmet and nothing new has begun."""
-        if self._started_new:
-            return False
-        if self._recorded is None:
-            known = {step.step_id for step in self._kernel.list_steps(self.id)}
-            with self._guard:
-                self._recorded = known
-        with self._guard:
-            return bool(self._recorded - self._met)
+        return self.past.replaying(self.around)
+
+    @property
+    def around(self) -> list[str]:
+        """The ids of the steps in whose bodies the calling thread is, innermost first."""
+        return steps_around(_frame.get(), self)
+
+    @property
+    def knows_recorded(self) -> bool:
+        """Whether ``replaying`` can be told without asking the kernel."""
+        return self.past.known
 
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
+        self._lease.moves.made()
         pending = self._signal
         if pending is not None:
             self._stop(pending.again())
@@ -102,7 +111,11 @@ class ExecutionContext:
     def wait(self, seconds: float) -> None:
         """Sleep that many seconds; raises the pending signal as soon as this attempt is over."""
         self.check()
-        self._lease.wait(seconds)
+        if not self._waits:
+            self._waits = True
+            self._lease.on_end(self._stopped.set)
+        with self._lease.moves.resting():
+            self._stopped.wait(seconds)
         self.check()
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
@@ -131,8 +144,14 @@ class ExecutionContext:
 
     # -- one effect
 
-    def perform(self, proposal: Proposal, run: Callable[[], object], codec: Codec) -> object:
-        """Submit the effect, and run or replay it as the kernel decides.
+    def perform(
+        self,
+        proposal: Proposal,
+        run: Callable[[], object],
+        codec: Codec,
+        bounds: Bounds = ONCE,
+    ) -> object:
+        """Submit the effect, and run or replay it as the kernel decides, within its bounds.
 
         What is returned or raised is decoded from what is recorded, live as on a replay. Raises
         ``ToolError`` when the body failed, ``PolicyError`` or ``RateLimited`` when it was refused,
@@ -142,18 +161,27 @@ class ExecutionContext:
         if outer is not None and outer.step_id:
             proposal = proposal._replace(parent=outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self._body():
+        with self._bodies.one_more():
             self.check()
-            try:
-                decision = self._recording.submit(proposal)
-            except Signal as signal:
-                self._remember(signal)
-                raise
-            self._note(decision)
+            decision = self._submit(proposal, outer)
             if decision.decision == DecisionKind.PROCEED:
                 self.check()
-                return self._run(decision.step_id, proposal.target, run, codec, outer)
+                return self._run(decision, proposal, run, codec, outer, bounds)
         return self._follow(decision, proposal.target, codec, outer)
+
+    def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
+        def propose() -> StepDecision:
+            self.past.expect(proposal, outer)
+            return self._recording.submit(proposal)
+
+        def ask() -> StepDecision:
+            decision = self._heard(propose)
+            self.past.meet(decision, proposal, outer)
+            return decision
+
+        if outer is None or outer.results is None:
+            return ask()
+        return outer.results.decided(proposal, ask)
 
     def _follow(
         self,
@@ -166,7 +194,7 @@ class ExecutionContext:
         match decision.decision:
             case DecisionKind.REPLAY:
                 self.check()
-                return self._replay(decision, target, codec)
+                return replayed(decision, target, codec)
             case DecisionKind.DENIED:
                 raise refused(
                     outer, PolicyError(decision.reason or "policy_denied", decision.rule_id)
@@ -181,45 +209,62 @@ class ExecutionContext:
 
     def _run(
         self,
-        step_id: str,
-        target: str,
+        met: StepDecision,
+        proposal: Proposal,
         run: Callable[[], object],
         codec: Codec,
         outer: Frame[ExecutionContext] | None,
+        bounds: Bounds,
     ) -> object:
-        if not self._lease.holds():
-            self._stop(LeaseSuperseded("the lease ran out before the body started"))
-        ran = self._call(run, codec, Frame(self, outer, step_id))
-        self.stay_home()
-        try:
-            if ran.failure is None:
-                decision = self._recording.result(step_id, ran.result)
-            else:
-                decision = self._recording.failure(step_id, ran.failure)
-        except Signal as signal:
-            self._remember(signal)
-            raise
+        step_id, target = met.step_id, proposal.target
+
+        def once(results: Results | None = None) -> Ran:
+            if outer is not None and outer.out_of_time:  # Since the submit, or in back-off.
+                raise late(self.id)
+            if not self._lease.holds():
+                self._stop(LeaseSuperseded("the lease ran out before the body started"))
+            ran = self._call(run, codec, Frame(self, outer, step_id, results), bounds.timeout)
+            self.stay_home()
+            return ran
+
+        policy, kept = bounds.retries, self._recording
+        if policy.attempts == 1 and not met.attempt:
+            ran = once()
+        else:
+            ran = self._heard(lambda: settled(met, policy, kept, self.wait, once))
+        if (failure := ran.failure) is None:
+            decision = self._heard(lambda: self._recording.result(step_id, ran.result))
+        else:
+            decision = self._heard(lambda: self._recording.failure(step_id, failure))
         self.check()
         if decision.decision == DecisionKind.REPLAY:
-            return self._replay(decision, target, codec)
-        if ran.failure is not None:
-            error = decode_failure(ran.failure, target, step_id)
-            if error.__cause__ is not None:
-                error.__cause__.__traceback__ = ran.traceback
-            raise error
-        return codec.decode(ran.result)
+            return replayed(decision, target, codec)
+        if ran.failure is None and outer is not None and outer.results is not None:
+            outer.results.keep(proposal, step_id, ran.result)
+        return live(ran, target, step_id, codec)
 
-    def _call(self, run: Callable[[], object], codec: Codec, frame: Frame[ExecutionContext]) -> Ran:
+    def _call(
+        self,
+        run: Callable[[], object],
+        codec: Codec,
+        frame: Frame[ExecutionContext],
+        timeout: float | None,
+    ) -> Ran:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
         try:
-            value = run()
+            if timeout is None:
+                value = run()
+            else:
+                value = within(timeout, run, self._bodies.one_more, frame.step_id)
         except BaseException as error:
             self._stop_if_marked(frame)
             if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):
                 # A refusal of a nested effect: this step stays open and meets it on a replay.
                 raise
-            return Ran(failure=encode_failure(error), traceback=error.__traceback__)
+            frame.abandoned = isinstance(error, TimedOut)
+            record = error.record if isinstance(error, TimedOut) else encode_failure(error)
+            return Ran(failure=record, error=error)
         finally:
             _frame.reset(token)
             frame.ended = True
@@ -229,17 +274,21 @@ class ExecutionContext:
         except Exception as problem:
             return Ran(failure=not_storable(value, problem))
 
-    def _replay(self, decision: StepDecision, target: str, codec: Codec) -> object:
-        if decision.error_json is not None and decision.error_json != "null":
-            raise decode_failure(decision.error_json, target, decision.step_id)
-        return codec.decode(decision.result_json or "null")
-
     # -- signals
+
+    def _heard(self, ask: Callable[[], R]) -> R:
+        """What the kernel answers; a signal ends this attempt."""
+        try:
+            return ask()
+        except Signal as signal:
+            self._remember(signal)
+            raise
 
     def _remember(self, signal: Signal) -> None:
         """This attempt is over, whatever the code around does with the signal."""
         with self._guard:
             self._signal = self._signal or signal
+        self._stopped.set()
         frame = _frame.get()
         if frame is not None and frame.context is self:
             frame.mark(signal)
@@ -261,6 +310,7 @@ class ExecutionContext:
         """No further effect may start: the host gives this attempt up."""
         with self._guard:
             self._signal = self._signal or Interrupted(reason)
+        self._stopped.set()
 
     # -- bodies and threads
 
@@ -272,50 +322,20 @@ class ExecutionContext:
     def stay_home(self) -> None:
         """Raise ``NoActiveExecution`` in a forked child: the execution is its parent's."""
         if self._elsewhere:
-            raise NoActiveExecution(
-                f"this process was forked while execution {self.id} ran in its parent; only the"
-                " parent may perform its effects and record what came of them. Return values to"
-                " the parent and end the child with os._exit(), or start an execution of the"
-                " child's own with run()."
-            )
+            raise forked(self.id)
 
     def _current_frame(self) -> Frame[ExecutionContext] | None:
         self.stay_home()
         frame = _frame.get()
         if frame is None or frame.context is not self:
             return None
-        if frame.ended:
-            raise NoActiveExecution(
-                "an effect was called after the body or handler that it belongs to had ended"
-                f" (execution {self.id}): a thread outlived it. Wait for it before returning."
-            )
+        if frame.ended or frame.out_of_time:
+            raise late(self.id)
         return frame
-
-    def _note(self, decision: StepDecision) -> None:
-        if decision.decision == DecisionKind.PROCEED and not self._started_new:
-            with self._guard:
-                self._started_new = self._recorded is None or (
-                    decision.step_id not in self._recorded
-                )
-        if decision.step_id:
-            self._met.add(decision.step_id)
-
-    @contextmanager
-    def _body(self) -> Iterator[None]:
-        with self._guard:
-            self._bodies += 1
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._bodies -= 1
-                if not self._bodies:
-                    self._idle.notify_all()
 
     def drain(self, seconds: float) -> bool:
         """Wait until no body runs, at most that long; whether none does."""
-        with self._guard:
-            return self._idle.wait_for(lambda: not self._bodies, seconds)
+        return self._bodies.drain(seconds)
 
     def activate(self, fn: Callable[[], R]) -> R:
         """Call ``fn`` with this as the current execution of the calling thread.
@@ -329,19 +349,13 @@ class ExecutionContext:
         frame = Frame(self, _frame.get())
         _frame.set(frame)
         _live.add(self)
+        self.past.move(1)
         try:
             return fn()
         finally:
+            self.past.move(-1)
             frame.ended = True
             _live.discard(self)
-
-
-def check_idempotency(idempotency: str) -> None:
-    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
-    if idempotency not in tuple(Idempotency):
-        raise ValueError(
-            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
-        )
 
 
 def execution() -> ExecutionContext:
@@ -357,33 +371,25 @@ def current(what: str) -> ExecutionContext:
     frame = _frame.get()
     if frame is not None:
         return frame.context
-    message = (
-        f"{what} was called outside an execution: effects work only in a handler that"
-        " rebuno_sync.run() or an Agent runs."
-    )
-    if _live:
-        message = (
-            f"{what} was called in the thread {threading.current_thread().name!r}, which has lost"
-            " the execution: a thread does not inherit one. Wrap what the thread runs in"
-            " rebuno_sync.carry(fn), or use rebuno_sync.ThreadPoolExecutor."
-        )
-    raise NoActiveExecution(message)
+    raise outside(what, others_live=bool(_live))
+
+
+def here() -> tuple[ExecutionContext, str] | None:
+    """The calling thread's execution and the step whose body it runs, if any; raises nothing."""
+    frame = _frame.get()
+    return None if frame is None else (frame.context, frame.step_id)
 
 
 def ancestors() -> list[ExecutionContext]:
     """The executions that the calling thread is in, innermost first."""
-    found: list[ExecutionContext] = []
     frame = _frame.get()
-    while frame is not None:
-        if not found or found[-1] is not frame.context:
-            found.append(frame.context)
-        frame = frame.outer
-    return found
+    return [] if frame is None else list(dict.fromkeys(it.context for it in frame.and_outer()))
 
 
 def _mark_inherited() -> None:
     for context in list(_live):
         context._elsewhere = True
+        context.past.renew_locks()
     _live.clear()
 
 

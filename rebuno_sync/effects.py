@@ -19,9 +19,11 @@ from .codec import (
     encode_plain_arguments,
     return_codec,
 )
-from .context import check_idempotency, current
+from .context import current
 from .errors import PolicyError
-from .types import Idempotency, Proposal, StepKind
+from .retrying import Bounds, RetryPolicy, bounds_of
+from .turns import mark_call
+from .types import Idempotency, Proposal, StepKind, check_idempotency
 
 __all__ = ["step", "tool", "wrap_tool"]
 
@@ -33,7 +35,12 @@ R = TypeVar("R")
 def tool(fn: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def tool(
-    tool_id: str | None = None, /, *, idempotency: str = Idempotency.SAFE_TO_RETRY
+    tool_id: str | None = None,
+    /,
+    *,
+    idempotency: str = Idempotency.SAFE_TO_RETRY,
+    timeout: float | None = None,
+    retries: int | RetryPolicy = 0,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -42,6 +49,8 @@ def tool(
     /,
     *,
     idempotency: str = Idempotency.SAFE_TO_RETRY,
+    timeout: float | None = None,
+    retries: int | RetryPolicy = 0,
 ) -> Any:
     """Make a function an effect: each call is recorded before its body runs, and replayed later.
 
@@ -49,6 +58,10 @@ def tool(
     ``idempotency``: ``"safe_to_retry"`` runs the body again when it was cut down;
     ``"at_most_once"`` never does, the call then raises ``ToolError`` with reason
     ``indeterminate``.
+    ``timeout``: seconds that the body may run, in a thread of its own; the call then raises
+    ``StepTimeout``, and whatever the body still does is not recorded.
+    ``retries``: how many further tries follow a failed one, or a ``RetryPolicy``; with
+    ``"at_most_once"`` only one that names exceptions that prove that nothing happened.
 
     The call's identity is its bound arguments by parameter name, defaults applied, without
     ``self`` or ``cls`` (protocol.md 13.8); they are encoded by their annotations, and the result
@@ -58,23 +71,28 @@ def tool(
     so, for the model to read.
     """
     check_idempotency(idempotency)
+
+    def make(fn: Callable[P, R], name: str, bound_receiver: bool) -> Callable[P, R]:
+        bounds = bounds_of(f"tool {name!r}", timeout, retries, idempotency)
+        return _make_tool(fn, name, idempotency, bounds, bound_receiver)
+
     if tool_id is not None and not isinstance(tool_id, str):
-        return _decorated(tool_id, None, idempotency)
-    return lambda fn: _decorated(fn, tool_id, idempotency)
+        return _decorated(tool_id, None, make)
+    return lambda fn: _decorated(fn, tool_id, make)
 
 
-def _decorated(fn: Any, name: str | None, idempotency: str) -> Any:
+def _decorated(fn: Any, name: str | None, make: Callable[[Any, str, bool], Any]) -> Any:
     if isinstance(fn, (classmethod, staticmethod)):
         inner = fn.__func__
         receiver = isinstance(fn, classmethod)
-        return type(fn)(_make_tool(inner, name or _name_of(inner), idempotency, receiver))
+        return type(fn)(make(inner, name or _name_of(inner), receiver))
     if not callable(fn):
         raise TypeError(f"a tool is a function, not {fn!r}; write @tool or @tool('name')")
-    return _make_tool(fn, name or _name_of(fn), idempotency, _is_method(fn))
+    return make(fn, name or _name_of(fn), _is_method(fn))
 
 
 def _make_tool(
-    fn: Callable[P, R], name: str, idempotency: str, bound_receiver: bool
+    fn: Callable[P, R], name: str, idempotency: str, bounds: Bounds, bound_receiver: bool
 ) -> Callable[P, R]:
     _check_body(fn, f"tool {name!r}")
     arguments = arguments_codec(fn, bound_receiver=bound_receiver)
@@ -91,10 +109,14 @@ def _make_tool(
             raise
         proposal = Proposal(StepKind.TOOL_CALL, name, text, idempotency, canonical=True)
         try:
-            return cast(R, context.perform(proposal, lambda: _on_copies(run, args, kwargs), result))
+            body = functools.partial(_on_copies, run, args, kwargs)
+            return cast(R, context.perform(proposal, body, result, bounds))
         except PolicyError as refusal:
             return cast(R, _denial(name, refusal))
 
+    mark_call(
+        call, lambda args, kwargs: (StepKind.TOOL_CALL, name, arguments.encode(args, dict(kwargs)))
+    )
     return call
 
 
@@ -177,15 +199,19 @@ def step(
     fn: Callable[..., R],
     args: dict[str, Any] | None = None,
     idempotency: str = Idempotency.SAFE_TO_RETRY,
+    *,
+    timeout: float | None = None,
+    retries: int | RetryPolicy = 0,
 ) -> R:
     """Record the result of ``fn(**args)``: local non-determinism, such as the time or a file's
     text.
 
     ``args`` identify the step together with ``name`` and are encoded by ``fn``'s annotations; the
-    result by its return annotation. Raises as ``tool`` does, and ``PolicyError`` when policy
-    denies it (protocol.md 13.8).
+    result by its return annotation. ``timeout`` and ``retries``: as of ``tool``. Raises as
+    ``tool`` does, and ``PolicyError`` when policy denies it (protocol.md 13.8).
     """
     check_idempotency(idempotency)
+    bounds = bounds_of(f"step {name!r}", timeout, retries, idempotency)
     context = current(f"step {name!r}")
     _check_body(fn, f"step {name!r}")
     given = args or {}
@@ -196,16 +222,17 @@ def step(
     text = encode_named_arguments(fn, given) if given else encode_plain_arguments(given)
     proposal = Proposal(StepKind.LOCAL, name, text, idempotency, canonical=True)
     body = functools.partial(_on_copies, fn, (), given)
-    return cast(R, context.perform(proposal, body, return_codec(fn)))
+    return cast(R, context.perform(proposal, body, return_codec(fn), bounds))
 
 
 def wrap_tool(
     name: str,
     invoke: Callable[[dict[str, Any]], Any],
-    *,
     description: str = "",
     args_schema: dict[str, Any] | None = None,
     idempotency: str = Idempotency.SAFE_TO_RETRY,
+    timeout: float | None = None,
+    retries: int | RetryPolicy = 0,
     to_result: Callable[[Any], Any] | None = None,
     transform_args: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Callable[..., Any]:
@@ -214,10 +241,11 @@ def wrap_tool(
     The callable that is returned takes keyword arguments only. ``invoke`` gets them as one dict,
     after ``transform_args``; ``to_result`` turns what it returns into JSON. ``args_schema``: a
     JSON Schema of type ``object``, from which the callable's signature is made: required
-    properties have no default, the others default to ``None``. Raises and returns as ``tool`` does
-    (protocol.md 13.8).
+    properties have no default, the others default to ``None``. ``timeout`` and ``retries``: as of
+    ``tool``. Raises and returns as ``tool`` does (protocol.md 13.8).
     """
     check_idempotency(idempotency)
+    bounds = bounds_of(f"tool {name!r}", timeout, retries, idempotency)
     _check_body(invoke, f"tool {name!r}")
     schema = args_schema or {}
 
@@ -232,12 +260,20 @@ def wrap_tool(
             return value if to_result is None else to_result(value)
 
         try:
-            return context.perform(proposal, run, PLAIN)
+            return context.perform(proposal, run, PLAIN, bounds)
         except PolicyError as refusal:
             return _denial(name, refusal)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = description
+    # ``transform_args`` is not called twice, so all calls of one that has it take turns.
+    mark_call(
+        call,
+        lambda _, kwargs: (
+            *(StepKind.TOOL_CALL, name),
+            None if transform_args else encode_plain_arguments(dict(kwargs)),
+        ),
+    )
     described: Any = call
     described.__signature__ = _signature_of(schema)
     described.__input_schema__ = schema

@@ -1,12 +1,17 @@
-"""An execution that has ended, as the caller of a function sees it."""
+"""An execution that has ended, or will not, as the caller of a function sees it."""
 
 from __future__ import annotations
 
-from .errors import ExecutionCancelled, ExecutionFailed
-from .types import Execution, ExecutionStatus
+from collections.abc import Callable, Sequence
 
-__all__ = ["ended"]
+from .errors import ExecutionCancelled, ExecutionFailed, RebunoError
+from .types import Event, Execution, ExecutionStatus
 
+__all__ = ["PAGE", "ended", "still_open"]
+
+PAGE = 1000
+"""Events that are asked for at a time."""
+_MOST_PAGES = 10
 
 _EXPLAINED = {
     "dispatch_exhausted": "dispatch_exhausted (attempt after attempt died without settling a new"
@@ -24,3 +29,41 @@ def ended(execution: Execution) -> Execution:
     if execution.status is ExecutionStatus.CANCELLED:
         raise ExecutionCancelled(f"{where} was cancelled: {reason}", execution.id, reason)
     return execution
+
+
+def still_open(
+    execution: Execution, seconds: float, page: Callable[[int], Sequence[Event]]
+) -> TimeoutError:
+    """What a caller is told who waited ``seconds`` in vain: also why nothing happens, if it shows.
+
+    ``page``: gives at most ``PAGE`` events after a number.
+    """
+    waited = f"execution {execution.id} is still {execution.status} after {seconds} s"
+    last = _last_of_its_dispatch(page)
+    if last is None or last.type == "dispatch.acked":
+        return TimeoutError(waited)
+    if last.type == "dispatch.queued":
+        return TimeoutError(
+            f"{waited}: no agent {execution.agent_id!r} has taken it; does one run?"
+        )
+    why = last.payload.get("reason") or "the kernel's log says why"
+    return TimeoutError(
+        f"{waited}: attempt {last.payload.get('attempt')} of it could not be delivered: {why}"
+    )
+
+
+def _last_of_its_dispatch(page: Callable[[int], Sequence[Event]]) -> Event | None:
+    """The last event that says where its attempt is; ``None`` when the log is too long to look."""
+    found, seen = None, 0
+    try:
+        for _ in range(_MOST_PAGES):
+            events = page(seen)
+            for event in events:
+                if event.type.startswith("dispatch."):
+                    found = event
+            if len(events) < PAGE:
+                return found
+            seen = events[-1].event_seq
+    except RebunoError:  # The caller has waited long enough, and asked for something else.
+        pass
+    return None

@@ -21,6 +21,8 @@
         │   └── PolicyError         (``rule_id``)
         ├── RateLimited
         ├── ToolError               the effect's: a body failed (``tool_id``, ``step_id``)
+        │   └── StepTimeout         it did not end in its time
+        ├── CodeChanged             yours: the handler left what was recorded, under ``strict``
         ├── NoActiveExecution       yours: an effect outside an execution (also a RuntimeError)
         ├── ExecutionFailed         from ``run()`` and ``wait()``
         └── ExecutionCancelled      from ``run()`` and ``wait()``
@@ -35,6 +37,7 @@ import re
 __all__ = [
     "APIError",
     "Blocked",
+    "CodeChanged",
     "ConflictError",
     "ExecutionCancelled",
     "ExecutionFailed",
@@ -48,6 +51,7 @@ __all__ = [
     "RateLimited",
     "RebunoError",
     "Signal",
+    "StepTimeout",
     "StorageError",
     "Terminated",
     "ToolError",
@@ -86,7 +90,20 @@ class LeaseSuperseded(Signal):
 
 
 class Interrupted(Signal):
-    """The kernel's answer was lost, so this attempt stops here and the next one replays."""
+    """The kernel's answer was lost, so this attempt stops here and the next one replays.
+
+    ``code_changed``: whether nothing was lost, and a strict attempt stops at changed code.
+    """
+
+    def __init__(self, message: str = "", code_changed: bool = False) -> None:
+        super().__init__(message)
+        self.code_changed = code_changed
+
+    def again(self) -> Interrupted:
+        return Interrupted(str(self), self.code_changed)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.code_changed), self.__dict__
 
 
 class RebunoError(Exception):
@@ -231,8 +248,27 @@ class ToolError(RebunoError):
         return type(self), arguments, self.__dict__
 
 
+class StepTimeout(ToolError):
+    """The body of an effect ran for longer than its timeout."""
+
+
 class NoActiveExecution(RebunoError, RuntimeError):
     """An effect was called outside an execution."""
+
+
+class CodeChanged(RebunoError):
+    """The handler no longer does what earlier attempts of the execution recorded.
+
+    Raised by ``run(strict=True)``. Nothing that was recorded is lost: with the code corrected, the
+    same key resumes.
+    """
+
+    def __init__(self, message: str = "", execution_id: str = "") -> None:
+        super().__init__(message)
+        self.execution_id = execution_id
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0], self.execution_id), self.__dict__
 
 
 class _Ended(RebunoError):

@@ -13,10 +13,10 @@ import traceback
 from typing import Any, cast
 
 from . import strict
-from .errors import ToolError
+from .errors import StepTimeout, ToolError
 from .naming import MAIN_NAMES, module_name
 
-__all__ = ["decode_failure", "encode_failure", "not_storable"]
+__all__ = ["decode_failure", "encode_failure", "not_storable", "timed_out"]
 
 _MOST_MESSAGE = 64 * 1024
 _MOST_TRACEBACK = 16_000
@@ -27,6 +27,7 @@ _MOST_PART = 64 * 1024
 _MOST_STATE = 256 * 1024
 _MOST_MEMBERS = 64
 _MOST_LEVELS = 5
+_TIMEOUT = "timeout"
 
 
 def encode_failure(error: BaseException) -> str:
@@ -57,6 +58,8 @@ def decode_failure(text: str | None, tool_id: str, step_id: str) -> ToolError:
         return ToolError(text or "null", tool_id, step_id)
     message = _text_in(record, "message") or _text_in(record, "reason") or str(text)
     told = [_text_in(record, key) for key in ("type", "traceback", "reason")]
+    if record.get("reason") == _TIMEOUT:
+        return StepTimeout(message, tool_id, step_id, *told)
     error = ToolError(message, tool_id, step_id, *told)
     error.__cause__ = _rebuilt(record)
     return error
@@ -68,6 +71,17 @@ def not_storable(value: object, problem: object) -> str:
     told = _said(problem).replace("\0", "\\0")
     message = f"ran, value not storable: {told}"
     record = {"message": _capped(message, _MOST_MESSAGE), "repr": _repr_of(value)}
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+
+
+def timed_out(message: str, stack: str) -> str:
+    """The recorded text for a body that did not end in its time, and where it was then."""
+    record = {
+        "message": message,
+        "type": _name_of(StepTimeout),
+        "reason": _TIMEOUT,
+        "traceback": strict.mended(stack[-_MOST_TRACEBACK:]),
+    }
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 
 

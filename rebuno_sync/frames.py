@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Generic, NamedTuple, TypeVar
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
-from .errors import PolicyError, RateLimited, Signal
+from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
+from .types import DecisionKind, Proposal, StepDecision
 
-__all__ = ["LEAVES_THE_STEP", "Frame", "Ran", "refused"]
+__all__ = [
+    "LEAVES_THE_STEP",
+    "Frame",
+    "Results",
+    "forked",
+    "late",
+    "outside",
+    "refused",
+    "steps_around",
+]
 
 
 C = TypeVar("C")
@@ -20,20 +32,126 @@ class Frame(Generic[C]):
     the signal cannot record a result that was computed without its effects.
     """
 
-    __slots__ = ("context", "ended", "outer", "refusal", "signal", "step_id")
+    __slots__ = (
+        *("context", "outer", "step_id", "results"),
+        *("signal", "refusal", "ended", "abandoned"),
+    )
 
-    def __init__(self, context: C, outer: Frame[C] | None, step_id: str = "") -> None:
+    def __init__(
+        self,
+        context: C,
+        outer: Frame[C] | None,
+        step_id: str = "",
+        results: Results | None = None,
+    ) -> None:
         self.context = context
         self.outer = outer
         self.step_id = step_id
+        self.results = results
         self.signal: Signal | None = None
         self.refusal: Exception | None = None
         self.ended = False
+        self.abandoned = False
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the body, or one around it, has timed out."""
+        frame: Frame[C] | None = self
+        while frame is not None and frame.context is self.context:
+            if frame.abandoned:
+                return True
+            frame = frame.outer
+        return False
+
+    def and_outer(self) -> Iterator[Frame[C]]:
+        """This frame and those around it, innermost first."""
+        frame: Frame[C] | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.outer
 
     def mark(self, signal: Signal) -> None:
         self.signal = self.signal or signal
         if self.outer is not None and self.outer.context is self.context:
             self.outer.mark(signal)
+
+
+def steps_around(frame: Frame[C] | None, context: C) -> list[str]:
+    """The ids of the steps in whose bodies ``frame`` is, innermost first."""
+    found = []
+    while frame is not None and frame.context is context:
+        if frame.step_id:
+            found.append(frame.step_id)
+        frame = frame.outer
+    return found
+
+
+_Call = tuple[str, str, str]
+
+
+class Results:
+    """What effects gave in a body that may be tried again: the next try is given the same.
+
+    A try that fails has not undone the effects in it. What succeeded there is met again, as it
+    would be after a crash; what failed is a new call. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._earlier: dict[_Call, deque[StepDecision]] = {}
+        self._here: dict[_Call, deque[StepDecision]] = {}
+        self._met_failure = False
+        self._began_something = False
+
+    @property
+    def only_met(self) -> bool:
+        """Whether a recorded failure was met, and nothing was begun."""
+        return self._met_failure and not self._began_something
+
+    def decided(self, proposal: Proposal, ask: Callable[[], StepDecision]) -> StepDecision:
+        """The decision on a call: what an earlier try got from it, or else the kernel's."""
+        known = self._take(proposal)
+        if known is None:
+            known = ask()
+            self._note(proposal, known)
+        return known
+
+    def _take(self, proposal: Proposal) -> StepDecision | None:
+        call = _call_of(proposal)
+        with self._guard:
+            waiting = self._earlier.get(call)
+            if not waiting:
+                return None
+            decision = waiting.popleft()
+            self._here.setdefault(call, deque()).append(decision)
+            return decision
+
+    def _note(self, proposal: Proposal, decision: StepDecision) -> None:
+        if decision.decision == DecisionKind.PROCEED:
+            self._began_something = True
+        elif decision.decision == DecisionKind.REPLAY:
+            if decision.error_json in (None, "null"):
+                self.keep(proposal, decision.step_id, decision.result_json or "null")
+            else:
+                self._met_failure = True
+
+    def keep(self, proposal: Proposal, step_id: str, result: str) -> None:
+        """A call has succeeded."""
+        decision = StepDecision(DecisionKind.REPLAY, step_id, result_json=result)
+        with self._guard:
+            self._here.setdefault(_call_of(proposal), deque()).append(decision)
+
+    def of_next_try(self) -> Results:
+        following = Results()
+        with self._guard:
+            for call in self._here.keys() | self._earlier.keys():
+                both = (*self._here.get(call, ()), *self._earlier.get(call, ()))
+                following._earlier[call] = deque(both)
+        return following
+
+
+def _call_of(proposal: Proposal) -> _Call:
+    return proposal.kind, proposal.target, proposal.args
 
 
 def refused(frame: Frame[C] | None, refusal: PolicyError | RateLimited) -> Exception:
@@ -47,9 +165,35 @@ LEAVES_THE_STEP = (Signal, KeyboardInterrupt, SystemExit)
 """What ends an attempt or the process, and says nothing of the effect."""
 
 
-class Ran(NamedTuple):
-    """What came of a body: a result's text, or a failure's."""
+def outside(what: str, *, others_live: bool) -> NoActiveExecution:
+    """The error of an effect, called ``what``, that is called in no execution."""
+    message = (
+        f"{what} was called outside an execution: effects work only in a handler that"
+        " rebuno_sync.run() or an Agent runs."
+    )
+    if others_live:
+        message = (
+            f"{what} was called in the thread {threading.current_thread().name!r}, which has lost"
+            " the execution: a thread does not inherit one. Wrap what the thread runs in"
+            " rebuno_sync.carry(fn), or use rebuno_sync.ThreadPoolExecutor."
+        )
+    return NoActiveExecution(message)
 
-    result: str = "null"
-    failure: str | None = None
-    traceback: TracebackType | None = None
+
+def late(execution_id: str) -> NoActiveExecution:
+    """The error of an effect that is called when nothing may start any more."""
+    return NoActiveExecution(
+        "an effect was called after the body or handler that it belongs to had ended"
+        f" (execution {execution_id}), or timed out: a thread outlived it. Wait for it before"
+        " returning."
+    )
+
+
+def forked(execution_id: str) -> NoActiveExecution:
+    """The error of an effect that is called in a child of the process that runs the execution."""
+    return NoActiveExecution(
+        f"this process was forked while execution {execution_id} ran in its parent; only the"
+        " parent may perform its effects and record what came of them. Return values to the"
+        " parent and end the child with os._exit(), or start an execution of the child's own with"
+        " run()."
+    )

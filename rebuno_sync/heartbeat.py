@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from .clock import SYSTEM
 from .errors import NetworkError, StorageError
 from .ports import AgentKernel, Clock
+from .stalling import Moves
 from .types import LeaseKey, Renewal
 from .workers import Workers
 
@@ -59,6 +60,7 @@ class Lease:
         self.left_to_run_out = False
         """Set when an attempt was given up while bodies of it still run."""
         self.now = measured_on
+        self.moves = Moves(measured_on)
         self._accepted_at = accepted_at
         self._received_at = measured_on()
         self._reason = ""
@@ -305,6 +307,7 @@ class Renewer:
         at once."""
         beats: list[_Beat] = []
         open_: dict[int, _Beat] = {}
+        stalled: list[Lease] = []
         with self._guard:
             while self._due and self._due[0][0] <= now:
                 entry = heapq.heappop(self._due)
@@ -315,12 +318,19 @@ class Renewer:
                 kept.due = None
                 if lease.over:
                     continue
+                if lease.moves.stalled:
+                    del self._kept[lease]
+                    stalled.append(lease)
+                    continue
                 beat = open_.get(id(kept.kernel))
                 most = _LARGEST_BEAT if kept.kernel.renews_together else 1
                 if beat is None or len(beat.leases) >= most:
                     beat = open_[id(kept.kernel)] = _Beat(kept.kernel, [])
                     beats.append(beat)
                 beat.leases.append(lease)
+        for lease in stalled:
+            _log.warning("execution %s stalls: it is renewed no more", lease.key.execution_id)
+            lease.end("the handler neither began nor ended an effect for too long")
         return beats
 
     def _apply(self, lease: Lease, answer: Renewal, sent_at: float) -> None:

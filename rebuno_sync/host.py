@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from pydantic import BaseModel
 
 from .agent import Outcome
 from .binding import Binding
+from .binding.handlers import name_of
 from .heartbeat import Lease
 from .kernel_client import KernelClient
 from .ports import HostingKernel
@@ -29,6 +32,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 
 
+class SupportsClose(Protocol):
+    def close(self) -> object: ...
+
+
 class Agent:
     """Runs a handler for the executions that a kernel delivers by webhook.
 
@@ -40,11 +47,17 @@ class Agent:
     ``kernel``: a ``Kernel`` in this process instead of one at a URL; its executions come straight
     from it, and need no secret.
     ``workers``: handlers that run at once; more wait in a queue. ``grace``: seconds that handlers
-    have to finish when the agent closes.
+    have to finish when the agent closes. ``stall_timeout``: seconds for which a handler may neither
+    enter nor leave an effect; after that it is taken for hung, its lease runs out, and another
+    attempt takes over. No limit by default; it must be longer than any one body.
+    ``closes``: what its handlers use and nobody else, an ``MCPClient`` say; it is closed after they
+    have ended.
+    ``strict``: whether an attempt stops, as ``interrupted``, before its first new step when
+    recorded ones were not met again.
 
     The form of its signatures is found out; ``REBUNO_SIGNATURE`` (``v1`` or ``body``) pins it.
     Nothing starts, and nothing is connected, before a delivery or ``run``. After a fork the child
-    starts anew. Raises ``ValueError`` for a missing or bad argument.
+    starts anew. A ``with`` block closes it. Raises ``ValueError`` for a missing or bad argument.
     """
 
     def __init__(
@@ -60,6 +73,9 @@ class Agent:
         kernel: HostingKernel | None = None,
         workers: int = 32,
         grace: float = 10.0,
+        stall_timeout: float | None = None,
+        closes: Iterable[SupportsClose] = (),
+        strict: bool = False,
     ) -> None:
         if not agent_id:
             raise ValueError("agent_id must not be empty")
@@ -67,6 +83,10 @@ class Agent:
             raise ValueError(f"workers must be at least 1, not {workers}")
         if grace < 0:
             raise ValueError(f"grace must not be negative, it is in seconds, not {grace}")
+        if stall_timeout is not None and not 0 < stall_timeout < math.inf:
+            raise ValueError(
+                f"stall_timeout must be more than 0 seconds, or None, not {stall_timeout}"
+            )
         if not webhook_path.startswith("/"):
             raise ValueError(f"webhook_path must begin with /, not {webhook_path!r}")
         self.agent_id = agent_id
@@ -82,8 +102,11 @@ class Agent:
         self._output_schema = _schema_of(output_schema)
         self._workers = workers
         self._grace = grace
+        self._stall_timeout = stall_timeout
+        self._strict = strict
+        self._closes = list(closes)
         self._binding: Binding | None = None
-        self._closed = False
+        self._closed = self._ended = False
         self._stops: set[Stop] = set()
         self._forget_service()
         if kernel is None:
@@ -106,11 +129,22 @@ class Agent:
         )
 
     def bind(self, fn: F) -> F:
-        """Let ``fn`` be the handler. Raises ``TypeError`` for what cannot be one.
+        """Let ``fn`` be the handler, the only one; binding the same again changes nothing.
 
-        With a kernel in this process its executions are taken from now on.
+        With a kernel in this process its executions are taken from now on. Raises ``TypeError``
+        for what cannot be a handler, and ``ValueError`` when the agent has another, or when another
+        ``Agent`` serves this id on the same kernel.
         """
-        self._binding = Binding(fn)
+        binding = Binding(fn)
+        with self._guard:
+            bound = self._binding
+            if bound is None:
+                self._binding = binding
+            elif bound.handler != fn:
+                raise ValueError(
+                    f"agent {self.agent_id!r} has the handler {name_of(bound.handler)}, and cannot"
+                    f" serve {name_of(fn)} as well: make an Agent with an id of its own for it"
+                )
         if self._kernel is not None:
             self._service()
         return fn
@@ -148,20 +182,36 @@ class Agent:
 
     def _start(self, binding: Binding) -> Service:
         if self._kernel is not None:
-            return LocalService(binding, self._kernel, self.agent_id, self._workers)
+            return LocalService(
+                binding,
+                self._kernel,
+                self.agent_id,
+                self._workers,
+                self._stall_timeout,
+                strict=self._strict,
+            )
         metadata = {
             "description": self._description,
             "input_schema": binding.schema(),
             "output_schema": self._output_schema,
         }
-        return RemoteService(binding, self._connect(), self._secret, self._workers, metadata)
+        return RemoteService(
+            binding,
+            self._connect(),
+            self._secret,
+            self._workers,
+            metadata,
+            self._stall_timeout,
+            strict=self._strict,
+        )
 
     def run(self, fn: Callable[..., Any], host: str = "0.0.0.0", port: int = 5000) -> None:
         """Serve ``fn`` at ``http://host:port`` until ``close``, SIGINT or SIGTERM; then close.
 
         Signals are handled in the main thread only; a second one ends the process at once. With a
-        kernel in this process nothing is served, and ``host`` and ``port`` mean nothing. Raises
-        ``ImportError`` when the extra ``serve`` is not installed.
+        kernel in this process nothing is served, and ``host`` and ``port`` mean nothing. A kernel
+        that cannot be reached yet is waited for. Raises ``ImportError`` when the extra ``serve`` is
+        not installed, and ``OSError`` when the address cannot be had, before anything has begun.
         """
         stop = Stop()
         with stopped_by_signals(stop.set):
@@ -170,8 +220,12 @@ class Agent:
             self._stops.add(stop)
             try:
                 if server is not None:
-                    where = server.url + self.webhook_path
-                    _log.info("agent %s takes webhooks at %s", self.agent_id, where)
+                    _log.info(
+                        "agent %s, for the kernel at %s, takes webhooks at %s",
+                        self.agent_id,
+                        self._base_url,
+                        server.url + self.webhook_path,
+                    )
                     self._service().begin()
                 if not self._closed:
                     stop.wait()
@@ -185,6 +239,16 @@ class Agent:
         """Run the handler under ``lease`` in this thread; for hosts that deliver by themselves."""
         return self._service().dispatch(lease)
 
+    @property
+    def lingering(self) -> dict[str, str]:
+        """The executions whose bodies go on here though they were told to stop, cancelled or
+        superseded, and where each is: the stack of its thread. What they do is not recorded, and
+        they keep no place from other work."""
+        with self._guard:
+            service = self._made
+        left = [] if service is None else service.lingering()
+        return {delivery.lease.key.execution_id: delivery.stack for delivery in left}
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait until no delivery waits or runs, at most ``timeout`` seconds; whether none does."""
         with self._guard:
@@ -196,12 +260,33 @@ class Agent:
         flags and give their leases back, so that another process takes over. Idempotent."""
         with self._closing:
             with self._guard:
-                service, closed = self._made, self._closed
+                service = self._made
                 self._closed = True
-            if service is not None and not closed:
+            if service is not None and not self._ended:
                 service.close(self._grace)
+            if not self._ended:
+                self._close_what_it_used()
+            self._ended = True  # One that was interrupted before it came here is closed again.
         for stop in list(self._stops):
             stop.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _close_what_it_used(self) -> None:
+        for used in self._closes:
+            try:
+                used.close()
+            except Exception:
+                _log.exception("agent %s: %r could not be closed", self.agent_id, used)
 
 
 class Entrance:

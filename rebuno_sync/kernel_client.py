@@ -6,16 +6,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from .clock import SYSTEM
 from .errors import APIError, NetworkError, NotFoundError, api_error
 from .ports import Clock
+from .remote_clock import RemoteClock
 from .replies import error_of, understood
 from .signing import sign_body, sign_request
 from .transport import Reply, Transport
-from .types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
+from .types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
 
 __all__ = [
     "EXTENSIONS",
@@ -23,12 +25,13 @@ __all__ = [
     "KernelClient",
     "NotOffered",
     "decision_of",
+    "extensions_in",
     "outcome_body",
     "submit_body",
 ]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "cancel-notice")
-"""The extensions of protocol.md 17 that this agent understands."""
+EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
+"""The extensions that this agent understands (protocol.md 17, and the service page)."""
 
 _UNAUTHORIZED = 401
 _LARGEST_BODY = 10 * 2**20
@@ -72,13 +75,14 @@ class KernelClient:
         self._secret = secret
         self._transport = Transport(base_url, timeout=timeout)
         self._clock = clock
+        self._kernel_clock = RemoteClock(clock)
         self._request_form = signature != "body"
         self._form_is_known = signature is not None
         self._extensions: frozenset[str] = frozenset()
 
     def learn_extensions(self, named: str) -> None:
         """What the kernel named in a webhook's ``Rebuno-Extensions``: only that is used."""
-        self._extensions = frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+        self._extensions = extensions_in(named)
 
     @property
     def wants_request_ids(self) -> bool:
@@ -88,6 +92,10 @@ class KernelClient:
     @property
     def renews_together(self) -> bool:
         return "leases" in self._extensions
+
+    @property
+    def keeps_tries(self) -> bool:
+        return "attempts" in self._extensions
 
     @property
     def batches(self) -> bool:
@@ -105,8 +113,20 @@ class KernelClient:
         return understood("an execution", lambda: Execution.model_validate(answer))
 
     def list_steps(self, execution_id: str) -> list[Step]:
-        found = self._get(_path(execution_id) + "/steps") or []
+        return self._steps(_path(execution_id) + "/steps")
+
+    def _steps(self, path: str) -> list[Step]:
+        found = self._get(path) or []
         return understood("steps", lambda: [Step.model_validate(step) for step in found])
+
+    def recorded(self, execution_id: str) -> list[Recorded]:
+        # A kernel that does not know this parameter tells all, as if it were not there.
+        steps = self._steps(_path(execution_id) + "/steps?values=none")
+        found = [_recorded(step) for step in steps]
+        return sorted(found, key=lambda step: step.started_at or 0)
+
+    def wall(self) -> int:
+        return self._kernel_clock.wall()
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
         path = _path(lease.execution_id) + "/steps"
@@ -119,6 +139,19 @@ class KernelClient:
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/fail"
         return decision_of(self._post(path, outcome_body("error", error), lease))
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        body = f'{{"attempt":{attempt},"error":{error},"retry_in":{json.dumps(retry_in)}}}'
+        return self._post_attempt(lease, step_id, body)
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._post_attempt(lease, step_id, f'{{"attempt":{attempt}}}')
+
+    def _post_attempt(self, lease: LeaseKey, step_id: str, body: str) -> StepDecision:
+        path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/attempt"
+        return decision_of(self._post_extension("attempts", path, body, lease))
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         if self.renews_together and len(leases) > 1:
@@ -138,14 +171,7 @@ class KernelClient:
         return Renewal.ACCEPTED
 
     def _renew_together(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
-        listed = [
-            {
-                "execution_id": lease.execution_id,
-                "dispatch_id": lease.dispatch_id,
-                "dispatch_attempt": lease.attempt,
-            }
-            for lease in leases
-        ]
+        listed = [_listed(lease) for lease in leases]
         try:
             answer = self._post_extension("leases", "/v0/leases", json.dumps({"leases": listed}))
             gone = understood("renewals", lambda: set(answer["superseded"] or ()))
@@ -247,6 +273,7 @@ class KernelClient:
             reply = send()
         if reply.status < 300 and not self._form_is_known:
             self._request_form, self._form_is_known = request_form, True
+        self._kernel_clock.hear(reply.headers.get("Date"))
         return _read(reply, f"{method} {target}")
 
     def _headers(
@@ -263,6 +290,8 @@ class KernelClient:
             headers.append(("Rebuno-Dispatch-Id", dispatch_id))
         if attempt:
             headers.append(("Rebuno-Dispatch-Attempt", attempt))
+        if lease and lease.runner:
+            headers.append(("Rebuno-Runner", lease.runner))
         if not request_form:
             headers.append(("Rebuno-Signature", sign_body(self._secret, body)))
             return headers
@@ -283,12 +312,44 @@ class KernelClient:
 _NAMED = ", ".join(EXTENSIONS)
 
 
+def extensions_in(named: str) -> frozenset[str]:
+    """Those in a header ``Rebuno-Extensions`` that this agent understands."""
+    return frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
+
+
+def _listed(lease: LeaseKey) -> dict[str, str | int]:
+    fields: dict[str, str | int] = {
+        "execution_id": lease.execution_id,
+        "dispatch_id": lease.dispatch_id,
+        "dispatch_attempt": lease.attempt,
+    }
+    return {**fields, "runner": lease.runner} if lease.runner else fields
+
+
 def _is_not_found(error: APIError) -> bool:
     return isinstance(error, NotFoundError)
 
 
 def _path(execution_id: str) -> str:
     return f"/v0/executions/{quote(execution_id, safe='')}"
+
+
+def _recorded(step: Step) -> Recorded:
+    return Recorded(
+        step.step_id,
+        step.kind,
+        step.target,
+        step.args_hash,
+        step.status.terminal,
+        step.idempotency,
+        None,
+        _microseconds(step.started_at),
+        _microseconds(step.completed_at),
+    )
+
+
+def _microseconds(at: datetime | None) -> int | None:
+    return None if at is None else round(at.timestamp() * 1_000_000)
 
 
 def submit_body(proposal: Proposal) -> str:
@@ -319,6 +380,8 @@ def _decision(answer: Any) -> StepDecision:
         approval_id=answer.get("approval_id", ""),
         reason=answer.get("reason", ""),
         rule_id=answer.get("rule_id", ""),
+        attempt=int(answer.get("attempt") or 0),
+        retry_in=float(answer.get("retry_in") or 0.0),
     )
 
 

@@ -19,8 +19,8 @@ from .canonical import canonicalize
 from .clock import SYSTEM
 from .context import ancestors
 from .endings import ended
-from .errors import ConflictError, ExecutionFailed, StorageError, api_error
-from .heartbeat import Lease
+from .errors import CodeChanged, ConflictError, ExecutionFailed, StorageError, api_error
+from .heartbeat import RENEWER, Lease
 from .kernel import Kernel
 from .kernel.dispatches import Claim
 from .kernel.embedded import DEFAULT_PATH
@@ -43,6 +43,7 @@ def run(
     agent: str | None = None,
     kernel: Kernel | None = None,
     timeout: float | None = None,
+    strict: bool = False,
 ) -> R:
     """Run a handler durably in this process and return its output.
 
@@ -51,7 +52,8 @@ def run(
     Without one, the execution is a fresh one. ``agent``: the namespace of keys,
     ``module.qualname`` of the handler unless given. ``kernel``: the embedded kernel; by default
     the one whose file ``REBUNO_DB`` names (``.rebuno/kernel.db``). ``timeout``: seconds to wait
-    while another process runs this execution; ``TimeoutError`` after that.
+    while another process runs this execution; ``TimeoutError`` after that. ``strict``: whether
+    ``CodeChanged`` is raised before the first new step when recorded ones were not met again.
 
     Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when the execution ended so, also when it
     had before; ``ConflictError`` when the key was used with another input, or names an execution
@@ -64,15 +66,16 @@ def run(
             raise TypeError(f"{name} must be a text, not {text!r}; str(...) of an id will do")
     if around := ancestors():
         around[0].check()  # A run within an execution that is over starts nothing.
-    host = _Host(binding, agent or _agent_name(handler), kernel or _default_kernel())
+    host = _Host(binding, agent or _agent_name(handler), kernel or _default_kernel(), strict)
     return cast(R, host.run(input, key, timeout))
 
 
 class _Host:
-    def __init__(self, binding: Binding, agent_id: str, kernel: Kernel) -> None:
+    def __init__(self, binding: Binding, agent_id: str, kernel: Kernel, strict: bool) -> None:
         self._binding = binding
         self._agent_id = agent_id
         self._kernel = kernel
+        self._strict = strict
 
     def run(self, input: Any, key: str | None, timeout: float | None) -> Any:
         execution, claim = self._find_or_start(input, key)
@@ -125,6 +128,8 @@ class _Host:
                 claim, begun, failure = None, True, outcome.error
                 if outcome.status is OutcomeStatus.COMPLETED:
                     return outcome.output
+                if isinstance(failure, CodeChanged):
+                    raise failure
                 continue
             waited = SYSTEM.monotonic() - started
             if timeout is not None and waited >= timeout:
@@ -142,8 +147,15 @@ class _Host:
             accepted_at=claim.at,
             measured_on=self._kernel.monotonic,
         )
+        self._kernel.watch_lease(lease.key, lambda: RENEWER.hurry(lease))
         try:
-            return dispatch(self._binding, self._kernel.agent, lease)
+            return dispatch(
+                self._binding,
+                self._kernel.agent,
+                lease,
+                strict=self._strict,
+                resumed_by_hand=True,
+            )
         finally:
             if lease.left_to_run_out:
                 self._kernel.leave_claim(claim)

@@ -61,11 +61,14 @@ class Outbox:
         self._sender = sender
         self._asks_with_ids = kernel.wants_request_ids
         self._batches = kernel.batches
+        self._keeps_tries = kernel.keeps_tries
         self._repeatable: set[str] = set()
         self._held: deque[Held] = deque()
         self._lost: dict[str, Request] = {}
         self._sending = threading.Lock()
         self._broken: APIError | str | None = None
+        self.recorded = kernel.recorded
+        self.wall = kernel.wall
 
     @property
     def wants_request_ids(self) -> bool:
@@ -74,6 +77,10 @@ class Outbox:
     @property
     def renews_together(self) -> bool:
         return self._kernel.renews_together
+
+    @property
+    def keeps_tries(self) -> bool:
+        return self._keeps_tries
 
     # -- what may travel with something
 
@@ -166,6 +173,23 @@ class Outbox:
             lambda _: None,
             ends=True,
         )
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        return self._tell(lambda: self._kernel.retrying(lease, step_id, attempt, error, retry_in))
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._tell(lambda: self._kernel.begin_try(lease, step_id, attempt))
+
+    def _tell(self, of_a_try: Callable[[], StepDecision]) -> StepDecision:
+        self.flush()
+        self._raise_if_broken()
+        try:
+            return of_a_try()
+        except NotOffered:
+            self._keeps_tries = False
+            raise
 
     def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
         self.flush()

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
+from .types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
 
 __all__ = ["AgentKernel", "Clock", "Deliver", "HostingKernel", "Pushed"]
 
@@ -31,11 +31,22 @@ class AgentKernel(Protocol):
     def renews_together(self) -> bool:
         """Whether ``renew`` of many leases takes about as long as of one."""
 
+    @property
+    def keeps_tries(self) -> bool:
+        """Whether it keeps the failed tries of a step (protocol.md 17, ``attempts``): only then
+        ``retrying`` and ``begin_try`` may be called."""
+
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""
 
     def list_steps(self, execution_id: str) -> list[Step]:
         """Every recorded step of the execution."""
+
+    def recorded(self, execution_id: str) -> list[Recorded]:
+        """What an attempt needs to know of every recorded step."""
+
+    def wall(self) -> int:
+        """The time on the kernel's clock, as far as it is known: microseconds since 1970."""
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
         """Record an effect before it runs (protocol.md 7). Repeated by the caller only after a
@@ -46,6 +57,16 @@ class AgentKernel(Protocol):
 
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         """Record an effect's error (protocol.md 8.2). May be repeated."""
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        """Record that try number ``attempt`` of an effect failed, and is followed by another in
+        ``retry_in`` seconds (protocol.md 17, ``attempts``). May be repeated."""
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        """Record that try number ``attempt``, which follows a failed one, begins. May be
+        repeated."""
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         """Send a heartbeat for each lease; answers in the same order. Never raises."""
@@ -93,6 +114,9 @@ class HostingKernel(Protocol):
     def host(self, agent_id: str, receive: Callable[[LeaseKey, float], bool]) -> None:
         """Hand every attempt of the agent that is due to ``receive``, with the seconds of its
         lease; it says whether it takes it."""
+
+    def watch_lease(self, lease: LeaseKey, over: Callable[[], None]) -> None:
+        """Call ``over`` when a lease of this process is over before its handler has ended it."""
 
     def unhost(self, agent_id: str) -> None:
         """Hand it no more."""

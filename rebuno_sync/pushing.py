@@ -86,7 +86,7 @@ class Pusher:
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._ready: set[_Connection] = set()
         self._connections: set[_Connection] = set()
-        self._started = self._closing = False
+        self._started = self._closing = self._shut = False
         self._ended = threading.Event()
 
     def adopt(self, sock: socket, head: bytes, source: Pushed, *, chunked: bool) -> None:
@@ -109,26 +109,31 @@ class Pusher:
     def _has_more(self, connection: _Connection) -> None:
         with self._guard:
             self._ready.add(connection)
-        self._ring()
+            self._ring()
 
     def _ring(self) -> None:
-        with suppress(OSError):  # Full: it rings already. Closed: nobody is there.
-            os.write(self._bell, b"x")
+        """Under the guard: once closed, the descriptor may be somebody else's."""
+        if not self._shut:
+            with suppress(BlockingIOError):  # It rings already.
+                os.write(self._bell, b"x")
 
     def close(self) -> None:
-        """End every response."""
+        """End every response. Idempotent."""
         with self._guard:
             self._closing, started = True, self._started
-        self._ring()
+            self._ring()
         if started:
             self._ended.wait()
         else:
-            self._shut()
+            self._release()
 
-    def _shut(self) -> None:
-        self._selector.close()
-        os.close(self._woken)
-        os.close(self._bell)
+    def _release(self) -> None:
+        with self._guard:
+            if not self._shut:
+                self._shut = True
+                self._selector.close()
+                os.close(self._woken)
+                os.close(self._bell)
 
     # -- the thread
 
@@ -141,7 +146,7 @@ class Pusher:
                 left, self._connections = self._connections, set()
             for connection in left:
                 self._finish(connection)
-            self._shut()
+            self._release()
             self._ended.set()
 
     def _turn(self) -> None:

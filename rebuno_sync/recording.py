@@ -27,6 +27,7 @@ from .errors import (
 from .failures import not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
+from .turns import take_turn
 from .types import DecisionKind, Proposal, StepDecision
 
 __all__ = ["Recording"]
@@ -42,9 +43,17 @@ class Recording:
         self._lease = lease
 
     def submit(self, proposal: Proposal) -> StepDecision:
-        """Ask for the decision on an effect; again only where that cannot propose it twice."""
+        """Ask for the decision on an effect, in its turn; again only where that cannot propose it
+        twice."""
         if self._kernel.wants_request_ids:
             proposal = proposal._replace(request_id=str(SYSTEM.new_id()))
+        turn = take_turn()
+        if turn is None:
+            return self._submit(proposal)
+        with turn:
+            return self._submit(proposal)
+
+    def _submit(self, proposal: Proposal) -> StepDecision:
         try:
             return self._lease.insist(
                 lambda: self._kernel.submit(self._lease.key, proposal), once_sent=False
@@ -75,6 +84,30 @@ class Recording:
         )
         self._stop_if_unlike(decision)
         return decision
+
+    def retrying(self, step_id: str, attempt: int, failure: str, retry_in: float) -> None:
+        """Record that a try failed and is followed by another, where the kernel keeps that."""
+        self._tell(
+            step_id,
+            lambda: self._kernel.retrying(self._lease.key, step_id, attempt, failure, retry_in),
+        )
+
+    def begin_try(self, step_id: str, attempt: int) -> None:
+        """Record that a further try begins, where the kernel keeps that."""
+        self._tell(step_id, lambda: self._kernel.begin_try(self._lease.key, step_id, attempt))
+
+    def _tell(self, step_id: str, tell: Callable[[], StepDecision]) -> None:
+        def told() -> StepDecision:
+            # Asked each time: a kernel may turn out not to have it.
+            return tell() if self._kernel.keeps_tries else StepDecision(DecisionKind.RECORDED)
+
+        try:
+            decision = self._sent(step_id, told)
+        except APIError as error:
+            raise Interrupted(f"the kernel refused a try of {step_id}: {error}") from error
+        if decision.decision == DecisionKind.REPLAY:
+            self._lease.end()
+            raise LeaseSuperseded("another attempt settled the step")
 
     def _send(
         self, step_id: str, send: Callable[[], StepDecision], *, instead_of: str

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -28,6 +26,8 @@ _log = logging.getLogger(__name__)
 _UNWINDING_SECONDS = 0.3
 """How long closing waits for handlers that see their cancel flag."""
 _RELEASING_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 10.0
+"""Between the tries to reach a kernel that is away."""
 
 
 class Service(Protocol):
@@ -39,6 +39,9 @@ class Service(Protocol):
 
     def dispatch(self, lease: Lease) -> Outcome:
         """Run the handler in this thread."""
+
+    def lingering(self) -> list[Delivery]:
+        """What goes on though it was told to stop."""
 
     def join(self, seconds: float | None = None) -> bool:
         """Wait until nothing waits or runs; whether that is so."""
@@ -57,8 +60,13 @@ class RemoteService:
         secret: str,
         workers: int,
         metadata: dict[str, Any],
+        stall_timeout: float | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self._binding = binding
+        self._strict = strict
+        self._stall_timeout = stall_timeout
         self._client = client
         self._sender = Sender()
         self._outboxes: dict[LeaseKey, Outbox] = {}
@@ -85,18 +93,31 @@ class RemoteService:
         # Beats of one kernel travel together, so it is the client that sends them.
         RENEWER.keep(lease, self._client)
         self._publication.begin()
+        # First of all: it teaches what the kernel can do, which an outbox is made for.
+        if RENEWER.secure(lease, self._client):
+            secured()
         outbox = self._outboxes[lease.key] = Outbox(self._client, lease, self._sender)
         try:
-            outcome = dispatch(self._binding, outbox, lease, secured=secured)
+            outcome = dispatch(
+                self._binding,
+                outbox,
+                lease,
+                stall_timeout=self._stall_timeout,
+                strict=self._strict,
+            )
         finally:
             self._outboxes.pop(lease.key, None)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
         return outcome
 
+    def lingering(self) -> list[Delivery]:
+        return [delivery for delivery in self._webhook.deliveries if delivery.lingers]
+
     def join(self, seconds: float | None = None) -> bool:
         return self._webhook.join(seconds)
 
     def close(self, grace: float) -> None:
+        self._publication.close()
         close_webhook(self._webhook, self._give_back, grace)
         self._sender.close()
         self._client.close()
@@ -115,8 +136,13 @@ class LocalService:
         kernel: HostingKernel,
         agent_id: str,
         workers: int,
+        stall_timeout: float | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self._binding = binding
+        self._strict = strict
+        self._stall_timeout = stall_timeout
         self._kernel = kernel
         self._agent_id = agent_id
         self._webhook = Webhook(
@@ -139,13 +165,25 @@ class LocalService:
 
     def _receive(self, key: LeaseKey, seconds: float) -> bool:
         lease = Lease(key, seconds, measured_on=self._kernel.monotonic)
+        self._kernel.watch_lease(key, lambda: RENEWER.hurry(lease))
         return self._webhook.accept(lease).status < 300
 
     def dispatch(self, lease: Lease) -> Outcome:
         return self._run(lease, lambda: None)
 
     def _run(self, lease: Lease, secured: Callable[[], None]) -> Outcome:
-        return dispatch(self._binding, self._kernel.agent, lease, secured=secured)
+        kernel = self._kernel.agent
+        return dispatch(
+            self._binding,
+            kernel,
+            lease,
+            secured=secured,
+            stall_timeout=self._stall_timeout,
+            strict=self._strict,
+        )
+
+    def lingering(self) -> list[Delivery]:
+        return [delivery for delivery in self._webhook.deliveries if delivery.lingers]
 
     def join(self, seconds: float | None = None) -> bool:
         return self._webhook.join(seconds)
@@ -165,7 +203,7 @@ def close_webhook(webhook: Webhook, release: Callable[[LeaseKey], None], grace: 
         delivery.lease.end("the agent is closing")
     if left and not webhook.join(_UNWINDING_SECONDS):
         for delivery in webhook.deliveries:
-            _tell_where(delivery)
+            delivery.tell_that_it_lingers()
     _give_back(release, left)
 
 
@@ -185,17 +223,6 @@ def _give_back(release: Callable[[LeaseKey], None], deliveries: list[Delivery]) 
     releasing.close()
 
 
-def _tell_where(delivery: Delivery) -> None:
-    thread = delivery.thread
-    frame = sys._current_frames().get(thread.ident or 0) if thread is not None else None
-    if frame is not None:
-        _log.warning(
-            "execution %s: cancel requested, body still running:\n%s",
-            delivery.lease.key.execution_id,
-            "".join(traceback.format_stack(frame)),
-        )
-
-
 class Publication:
     """Publishes what an agent is and takes (protocol.md 13.10). Never affects its deliveries."""
 
@@ -204,6 +231,7 @@ class Publication:
         self._metadata = metadata
         self._guard = threading.Lock()
         self._begun = False
+        self._over = threading.Event()
 
     def begin(self) -> None:
         """Publish it now, in a thread of its own, unless that was begun before."""
@@ -212,13 +240,27 @@ class Publication:
         if not begun:
             beside("rebuno-metadata", self._publish)
 
+    def close(self) -> None:
+        """Try no more."""
+        self._over.set()
+
     def _publish(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._over.is_set() and self._publish_once():
+            self._over.wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _publish_once(self) -> bool:
+        """Whether the kernel is away, so that it is worth another try without a delivery."""
         try:
             self._client.put_metadata(self._metadata)
         except (NetworkError, UnauthorizedError, NotFoundError) as error:
             # Not there yet, or the agent is started first and registered then.
+            if isinstance(error, NetworkError) and error.repeatable:
+                return True
             _log.info("the agent's description was not published yet: %s", error)
             with self._guard:
                 self._begun = False  # With the next delivery, again.
         except Exception as error:
             _log.info("the agent's description was not published: %s", error)
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -24,6 +25,7 @@ __all__ = ["Server", "Stop", "stopped_by_signals"]
 
 _log = logging.getLogger(__name__)
 
+_LARGEST_PORT = 65535
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _LOOK_SECONDS = 0.05
 _MOST_CONNECTIONS = 800
@@ -42,13 +44,14 @@ class Server:
     A response that is ``ports.Pushed`` is written by a thread that all of them share.
 
     ``port``: 0 takes a free one. Raises ``ImportError`` naming the extra when the server is not
-    installed, and ``OSError`` when the address cannot be had.
+    installed, and ``OSError`` naming the address when it cannot be had.
     """
 
     def __init__(self, app: WSGIApplication, host: str, port: int, *, threads: int = 8) -> None:
         try:
             from waitress import wasyncore
             from waitress.server import create_server
+            from waitress.task import ThreadedTaskDispatcher
         except ImportError as error:
             raise ImportError(_MISSING) from error
         self._loop_once: Callable[..., None] = wasyncore.loop
@@ -57,18 +60,29 @@ class Server:
         self._close_one: Callable[..., None] = wasyncore.dispatcher.close
         self._map: dict[int, Any] = {}
         self._pusher = Pusher()
-        made: Any = create_server(
-            _HandsOver(app, self._pusher),
-            map=self._map,
-            host=host,
-            port=port,
-            threads=threads,
-            # Idle and slow connections cost no thread; at the limit nobody else gets in.
-            connection_limit=_MOST_CONNECTIONS,
-            max_request_body_size=_LARGEST_BODY,
-            ident=None,
-            clear_untrusted_proxy_headers=True,
-        )
+        if not 0 <= port <= _LARGEST_PORT:  # The system would take another one, silently.
+            raise _cannot_listen(host, port, ValueError(f"ports are 0 to {_LARGEST_PORT}"))
+        threads_: Any = ThreadedTaskDispatcher()
+        threads_.set_thread_count(threads)
+        try:
+            made: Any = create_server(
+                _HandsOver(app, self._pusher),
+                map=self._map,
+                _dispatcher=threads_,
+                host=host,
+                port=port,
+                threads=threads,
+                # Idle and slow connections cost no thread; at the limit nobody else gets in.
+                connection_limit=_MOST_CONNECTIONS,
+                max_request_body_size=_LARGEST_BODY,
+                ident=None,
+                clear_untrusted_proxy_headers=True,
+            )
+        except (OSError, ValueError, OverflowError) as error:
+            threads_.shutdown(timeout=1)
+            self._close_all(self._map)
+            self._pusher.close()
+            raise _cannot_listen(host, port, error) from None
         self._server = made
         server = self._server
         listening = getattr(server, "effective_listen", None) or [
@@ -152,6 +166,16 @@ def _head(status: str, headers: list[tuple[str, str]], *, chunked: bool) -> byte
     how = ("Transfer-Encoding", "chunked") if chunked else ("Connection", "close")
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in [*headers, how])]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def _cannot_listen(host: str, port: int, error: Exception) -> OSError:
+    number = getattr(error, "errno", None) or errno.EADDRNOTAVAIL
+    cause = getattr(error, "strerror", None) or error
+    return OSError(
+        number,
+        f"cannot listen on {host}:{port}: {cause}. If another program has the port, stop it or"
+        " choose another one (0 takes a free one)",
+    )
 
 
 class Stop:

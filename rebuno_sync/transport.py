@@ -8,6 +8,7 @@ request can have reached the server (``NetworkError.repeatable``).
 from __future__ import annotations
 
 import http.client
+import logging
 import os
 import select
 import weakref
@@ -22,6 +23,8 @@ from urllib3.util import Url, parse_url
 from .errors import NetworkError
 
 __all__ = ["Reply", "Transport"]
+
+_log = logging.getLogger(__name__)
 
 _MOST_IDLE = 64
 
@@ -71,7 +74,12 @@ class Transport:
         Raises ``NetworkError``, ``repeatable`` when no byte of the request has left.
         """
         request = self._head(method, target, headers, body)
-        connection = self._take()
+        try:
+            connection = self._take()
+        except NetworkError as error:
+            if _away.setdefault(self.base_url, mark := object()) is mark:
+                _log.warning("%s What asks it goes on when it is back.", error)
+            raise
         response = http.client.HTTPResponse(connection.sock, method=method)
         try:
             connection.sock.sendall(request)
@@ -85,6 +93,8 @@ class Transport:
                     f"the answer of {self.base_url} to {method} {target} was lost: {_said(error)}"
                 ) from error
             raise
+        if _away and _away.pop(self.base_url, None) is not None:
+            _log.info("the kernel at %s is back", self.base_url)
         if response.will_close or self._closed:
             connection.close()
         elif len(self._idle) < _MOST_IDLE:
@@ -174,6 +184,9 @@ def _proxy_for(url: str) -> Url | None:
     proxy = requests.utils.select_proxy(url, proxies)
     return parse_url(proxy) if proxy else None
 
+
+_away: dict[str, object] = {}
+"""Kernels that could not be reached the last time, by their address: told of once."""
 
 _transports: weakref.WeakSet[Transport] = weakref.WeakSet()
 

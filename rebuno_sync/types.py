@@ -28,12 +28,14 @@ __all__ = [
     "Idempotency",
     "LeaseKey",
     "Proposal",
+    "Recorded",
     "Renewal",
     "Scope",
     "Step",
     "StepDecision",
     "StepKind",
     "StepStatus",
+    "check_idempotency",
 ]
 
 
@@ -95,6 +97,14 @@ class Idempotency(StrEnum):
     AT_MOST_ONCE = "at_most_once"
 
 
+def check_idempotency(idempotency: str) -> None:
+    """Raise ``ValueError`` for a word that is none of the two: a typo must not weaken a promise."""
+    if idempotency not in tuple(Idempotency):
+        raise ValueError(
+            f"idempotency must be 'safe_to_retry' or 'at_most_once', not {idempotency!r}"
+        )
+
+
 class DecisionKind(StrEnum):
     """What a kernel answers to a submit or an outcome (protocol.md 7.5)."""
 
@@ -136,6 +146,13 @@ class LeaseKey(NamedTuple):
     execution_id: str
     dispatch_id: str
     attempt: int
+    runner: str = ""
+    """Who runs the attempt: a UUID that the process which took its webhook made for it. Empty where
+    nobody asks (``runner`` in the service page)."""
+
+    def is_attempt(self, other: LeaseKey) -> bool:
+        """Whether it is the same attempt, whoever runs it."""
+        return self[:3] == other[:3]
 
 
 class Delta(NamedTuple):
@@ -177,6 +194,11 @@ class StepDecision:
     approval_id: str = ""
     reason: str = ""
     rule_id: str = ""
+    attempt: int = 0
+    """How many tries of the step have failed and were to be followed by another (protocol.md
+    17, ``attempts``)."""
+    retry_in: float = 0.0
+    """Seconds that are left of the back-off before the next one."""
 
     @property
     def result(self) -> Any:
@@ -185,6 +207,24 @@ class StepDecision:
     @property
     def error(self) -> Any:
         return None if self.error_json is None else json.loads(self.error_json)
+
+
+class Recorded(NamedTuple):
+    """What an attempt needs to know of a step that was recorded before it."""
+
+    step_id: str
+    kind: str
+    target: str
+    args_hash: str
+    settled: bool
+    """Whether its status is terminal."""
+    idempotency: str
+    parent: str | None
+    """The step in whose body it was called, empty when none; ``None`` where the kernel cannot
+    tell."""
+    started_at: int | None
+    completed_at: int | None
+    """Microseconds since 1970, on the kernel's clock."""
 
 
 class _Wire(BaseModel):

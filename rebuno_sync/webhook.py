@@ -8,14 +8,17 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from .clock import SYSTEM
 from .heartbeat import Lease, Renewer
+from .kernel_client import extensions_in
 from .ports import AgentKernel
 from .signing import verify_body
 from .types import LeaseKey
-from .workers import Slot, Workers
+from .workers import Slot, Workers, beside, stack_of
 
 __all__ = ["Delivery", "RunDelivery", "Webhook", "WebhookAnswer"]
 
@@ -27,6 +30,8 @@ _LONGEST_LEASE_SECONDS = 1e9
 _LARGEST_ATTEMPT = 2**63
 _LONGEST_QUEUE = 10_000
 _MOST_REMEMBERED = 10_000
+_UNWINDING_SECONDS = 1.0
+"""Within which a handler that was told to stop is expected to have ended."""
 _ID = re.compile(r"[!-~]{1,256}")
 
 
@@ -57,8 +62,27 @@ class Delivery:
     """One attempt that was delivered here: waiting, or run by a thread."""
 
     lease: Lease
+    extensions: str
+    """What the kernel named with it."""
     thread: threading.Thread | None = None
     """That runs it, once it was begun."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    lingers: bool = False
+    """Whether it goes on though it was told to stop."""
+
+    @property
+    def stack(self) -> str:
+        """Where its thread is now."""
+        return "" if self.thread is None else stack_of(self.thread.ident)
+
+    def tell_that_it_lingers(self) -> None:
+        """Say once in the log that it goes on, and where it is."""
+        stack = self.stack
+        if not stack or self.lingers:
+            return
+        self.lingers = True
+        execution_id = self.lease.key.execution_id
+        _log.warning("execution %s: cancel requested, body still running:\n%s", execution_id, stack)
 
 
 class RunDelivery(Protocol):
@@ -97,11 +121,13 @@ class Webhook:
         self._here: dict[str, list[Delivery]] = {}
         self._begun: OrderedDict[str, int] = OrderedDict()
         self._closing = False
+        self._told = False
 
     def handle(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
         """Verify, read and accept a delivery; answers at once. Names of ``headers`` in any case."""
         headers = {name.lower(): value for name, value in headers.items()}
         if not verify_body(self._secrets, headers.get("rebuno-signature"), body):
+            self._tell_of_bad_signature()
             return WebhookAnswer(401)
         try:
             notice = _read(body)
@@ -110,16 +136,23 @@ class Webhook:
         if notice.event:
             self._look_after(notice.lease)
             return _ACCEPTED
-        with self._guard:
-            known = self._knows(notice.lease)
-        if not known:
-            # The header is not signed: a delivery that was captured and sent again teaches nothing.
-            self._learn_extensions(headers.get("rebuno-extensions", ""))
-        return self.accept(Lease(notice.lease, notice.lease_seconds))
+        key, named = notice.lease, headers.get("rebuno-extensions", "")
+        if "runner" in extensions_in(named):
+            key = key._replace(runner=str(SYSTEM.new_id()))
+        return self.accept(Lease(key, notice.lease_seconds), named)
 
-    def accept(self, lease: Lease) -> WebhookAnswer:
-        """Queue an attempt, unless it is here already."""
-        key, delivery = lease.key, Delivery(lease)
+    def _tell_of_bad_signature(self) -> None:
+        """Once: whoever sends them could fill the log."""
+        if not self._told:
+            self._told = True
+            _log.warning(
+                "a webhook was refused: it is not signed with this agent's secret. Is it the one"
+                " that the agent is registered with at its kernel? Further ones are not told of"
+            )
+
+    def accept(self, lease: Lease, extensions: str = "") -> WebhookAnswer:
+        """Queue an attempt, unless it is here already. ``extensions``: those of the kernel."""
+        key, delivery = lease.key, Delivery(lease, extensions)
         with self._guard:
             if self._closing:
                 return WebhookAnswer(503, "closing")
@@ -137,7 +170,7 @@ class Webhook:
         """Whether that attempt, or a later one of its dispatch, is here or was."""
         if not key.attempt:  # A kernel without attempts delivers the same again after a lease.
             here = self._here.get(key.execution_id, ())
-            return any(d.lease.key == key and not d.lease.over for d in here)
+            return any(d.lease.key.is_attempt(key) and not d.lease.over for d in here)
         waiting = (d.lease.key for d in self._here.get(key.execution_id, ()))
         known = [at.attempt for at in waiting if at.dispatch_id == key.dispatch_id]
         return max([*known, self._begun.get(key.dispatch_id, 0)]) >= key.attempt
@@ -145,12 +178,23 @@ class Webhook:
     def _work(self, delivery: Delivery, slot: Slot) -> None:
         lease = delivery.lease
         self._begin(delivery)
-        # A thread that was told to stop, and may not, keeps no slot from other work.
-        lease.on_end(slot.surrender)
+        lease.on_end(partial(self._told_to_stop, delivery, slot))
         try:
-            self._run(lease, lambda: self._supersede_others(delivery))
+            self._run(lease, lambda: self._secured(delivery))
         finally:
             self._forget(delivery)
+
+    def _told_to_stop(self, delivery: Delivery, slot: Slot) -> None:
+        """It may not stop: it keeps no slot from other work, and is told of."""
+        slot.surrender()
+        beside("rebuno-watch", partial(self._watch, delivery))
+
+    def _watch(self, delivery: Delivery) -> None:
+        if delivery.ended.wait(_UNWINDING_SECONDS):
+            return
+        delivery.tell_that_it_lingers()
+        delivery.ended.wait()
+        _log.info("execution %s: the body has ended", delivery.lease.key.execution_id)
 
     def _begin(self, delivery: Delivery) -> None:
         key = delivery.lease.key
@@ -161,8 +205,17 @@ class Webhook:
             if len(self._begun) > _MOST_REMEMBERED:
                 self._begun.popitem(last=False)
 
+    def _secured(self, delivery: Delivery) -> None:
+        """A heartbeat under its lease was accepted.
+
+        Only now is learned what the kernel named with it: the header is not signed, so one that was
+        captured and sent again without it must teach nothing.
+        """
+        self._learn_extensions(delivery.extensions)
+        self._supersede_others(delivery)
+
     def _supersede_others(self, winner: Delivery) -> None:
-        """A heartbeat under the new lease was accepted: whatever else runs here is stale."""
+        """Whatever else runs the execution here is stale."""
         with self._guard:
             here = self._here.get(winner.lease.key.execution_id, ())
             others = [delivery for delivery in here if delivery is not winner]
@@ -177,12 +230,13 @@ class Webhook:
         """A notice proves nothing: ask the kernel whether the lease still holds."""
         with self._guard:
             here = self._here.get(key.execution_id, ())
-            leases = [delivery.lease for delivery in here if delivery.lease.key == key]
+            leases = [delivery.lease for delivery in here if delivery.lease.key.is_attempt(key)]
         for lease in leases:
             self._renewer.hurry(lease)
 
     def _forget(self, delivery: Delivery) -> None:
         self._renewer.drop(delivery.lease)
+        delivery.ended.set()
         execution_id = delivery.lease.key.execution_id
         with self._guard:
             here = self._here.get(execution_id, [])

@@ -4,12 +4,14 @@ lost to a thread that hangs."""
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Slot", "Workers", "beside"]
+__all__ = ["Slot", "Workers", "beside", "stack_of"]
 
 T = TypeVar("T")
 
@@ -19,6 +21,12 @@ _log = logging.getLogger(__name__)
 def beside(name: str, work: Callable[[], None]) -> None:
     """Run ``work`` once in a daemon thread of its own."""
     threading.Thread(target=work, name=name, daemon=True).start()
+
+
+def stack_of(ident: int | None) -> str:
+    """Where the thread with that identifier is now, for people; empty when it has ended."""
+    frame = None if ident is None else sys._current_frames().get(ident)
+    return "" if frame is None else "".join(traceback.format_stack(frame))
 
 
 class Slot:

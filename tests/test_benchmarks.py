@@ -18,16 +18,29 @@ def test_every_benchmark_is_tried() -> None:
     assert sorted(found) == sorted(["ratios.py", *SCRIPTS])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_the_quick_form_prints_ratios(script: str, tmp_path: Path) -> None:
-    """A short run ends well, with a ratio to the floor for each rival."""
+def quick(script: str, folder: Path) -> str:
+    """What a short run prints, which ends well."""
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / script), "--quick"],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(" x ") >= 2, done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_quick_form_prints_ratios(script: str, tmp_path: Path) -> None:
+    """One to the floor for each rival."""
+    said = quick(script, tmp_path)
+    assert said.count(" x ") >= 2, said
+
+
+@pytest.mark.slow
+def test_a_hundred_leases_are_renewed_beside_cpu_bound_threads(tmp_path: Path) -> None:
+    """The short form of `heartbeats.py`: every beat is accepted before its lease has run out."""
+    said = quick("heartbeats.py", tmp_path)
+    assert " 0 beats not accepted" in said, said

@@ -114,9 +114,17 @@ def test_what_has_a_default_may_be_left_out() -> None:
     assert (args, set(kwargs)) == ((), {"prompt", "when"})
 
 
-@pytest.mark.parametrize("value", [{"n": 1}, [], 3, None, "prompt"])
+@pytest.mark.parametrize("value", [{"n": 1}, None])
 def test_missing_members_are_named_in_the_order_of_the_signature(value: object) -> None:
     with pytest.raises(InputInvalid, match=r"^missing required input fields: prompt, when$"):
+        bound(by_name, value)
+
+
+@pytest.mark.parametrize("value", [[], 3, "prompt"])
+def test_what_is_no_object_has_no_members_and_is_told_so(value: object) -> None:
+    """It counts as an empty one (protocol.md 13.6)."""
+    told = r"^missing required input fields: prompt, when \(the input is no object with .*\)$"
+    with pytest.raises(InputInvalid, match=told):
         bound(by_name, value)
 
 

@@ -319,7 +319,7 @@ print(arguments_codec(f).encode((LETTERS, frozenset(LETTERS), item, box, LETTERS
 def test_a_set_has_one_text_in_every_process() -> None:
     texts = set()
     for seed in "0", "1", "2", "3":
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": "."}
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": f".{os.pathsep}tests"}
         root = Path(__file__).parent.parent
         command = [sys.executable, "-c", IN_MANY_PROCESSES]
         texts.add(subprocess.check_output(command, env=environment, cwd=root, text=True))
@@ -364,6 +364,12 @@ REFUSED: list[tuple[Any, object, str]] = [
     (set[float], {float("nan")}, "nan is not JSON"),
     (Page[float], Page[float](of=float("nan")), "x.of: nan is not JSON"),
     (list[Part], [PART, Part(tags={"\ud800"})], "x[1].tags[0]: the text holds a lone surrogate"),
+    (dict[int, dict], {1: {1: 2}}, "x[1]: the key 1 is not a str"),
+    (dict[int, dict[int, list]], {1: {2: [LOCK]}}, "x[1][2][0]: lock is not JSON"),
+    (dict[str, int], {"\ud800": 1}, "x: the key '\\ud800' holds a lone surrogate"),
+    (dict[str, set[int]], {"\ud800": {1}}, "x: the key '\\ud800' holds a lone surrogate"),
+    (list[Row], [{"a": 1, "\ud800": 1}], "x[0]: the key '\\ud800' holds a lone surrogate"),
+    (dict[Path, int], {Path("\udcff"): 1}, "x: the key PosixPath('\\udcff') holds a lone"),
     (Part, Part(tags=set(), more={"a": {1}}), "x.more.a: set is not JSON; annotate it"),
     (Part, Part(tags=set(), more=LOOP), "contains itself"),
     (Part, Part(tags=set(), more=nested(300)), f"nested deeper than {MAX_DEPTH} levels"),

@@ -27,25 +27,23 @@ LAYERS = {
         "signing",
         "codec",
         "failures",
+        "outcomes",
+        "retrying",
+        "refusals",
         "binding",
         "replies",
         "endings",
     ],
     "execution stack": [
-        *("workers", "heartbeat", "recording", "frames", "context", "pool", "effects"),
+        *("workers", "stalling", "heartbeat", "turns", "recording", "bodies", "frames"),
+        *("history", "drift", "past", "carrying", "timed", "tries", "context", "pool"),
+        *("effects", "parallelism", "durable", "patching"),
+        *("mcp", "logs"),
     ],
     "edges": [
-        *(
-            "transport",
-            "delivery",
-            "kernel_client",
-            "access",
-            "listening",
-            "client",
-            "sender",
-            "held",
-            "outbox",
-        ),
+        *("transport", "delivery", "remote_clock", "kernel_client"),
+        *("access", "listening", "client", "sender", "held"),
+        "outbox",
         *("agent", "webhook", "wsgi", "pushing", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
@@ -63,15 +61,23 @@ BELOW = {
 }
 
 READS_TIME = {"clock"}
-STARTS_THREADS = {"workers", "heartbeat", "serving", "pool"}
-STARTS_THREADS |= {"kernel.store.commits", "kernel.dispatcher", "kernel.crew", "cli.provider"}
+STARTS_THREADS = {"workers", "heartbeat", "serving", "pool", "parallelism"}
+STARTS_THREADS |= {
+    "kernel.store.commits",
+    "kernel.store.watch",
+    "kernel.dispatcher",
+    "kernel.crew",
+    "cli.provider",
+}
 SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "listening", "pushing"}
-SPEAKS_HTTP |= {"llm", "cli"}
+SPEAKS_HTTP |= {"llm", "mcp", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
-COPIES_CONTEXT = "pool"
+COPIES_CONTEXT = {"carrying", "pool"}
 KEEPS_SIGNALS = {
     "agent": "turns a signal into an Outcome",
+    "pool": "hands it to a future, which raises it again",
+    "timed": "raises in one thread what a body raised in another",
 }
 """Each with its reason."""
 
@@ -219,7 +225,7 @@ def touches_the_context_variable(module: Module) -> Iterator[str]:
         return
     for node, name in module.uses():
         if name.startswith("contextvars."):
-            copies = name == "contextvars.copy_context" and module.name == COPIES_CONTEXT
+            copies = name == "contextvars.copy_context" and module.name in COPIES_CONTEXT
             if not copies:
                 yield module.at(node, f"{name}: only {CONTEXT_VARIABLE}.py has a context variable")
         elif last(name) in context_variables():

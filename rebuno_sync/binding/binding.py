@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from .. import strict
-from ..codec import PLAIN, Codec, codec_for
+from ..codec import PLAIN, Codec, codec_for, within_limit
 from ..codec.hints import hints_of
 from ..codec.schemas import Unsupported, adapter_for
 from .handlers import Shape, model_of, name_of, refuse_unsuitable, shape_of, signature_of
@@ -67,13 +67,13 @@ class Binding:
         if isinstance(value, BaseModel):
             return codec_for(type(value)).encode(value, _PATH)
         if self.shape == "raw" or not isinstance(value, dict):
-            return strict.compact(value, _PATH)
+            return within_limit(strict.compact(value, _PATH), _PATH)
         annotations = self._member_annotations()
         members = {}
         for key, item in value.items():
             codec = codec_for(annotations.get(key, _EMPTY))
             members[key] = codec.plain(item, _PATH + strict.segment(key))
-        return strict.compact(members, _PATH)
+        return within_limit(strict.compact(members, _PATH), _PATH)
 
     def bind(self, input_json: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with which the handler takes an input. Raises `InputInvalid`."""
@@ -83,6 +83,7 @@ class Binding:
             raise InputInvalid(f"input validation failed: {error}") from error
         if self.shape == "raw":
             return self._call({self._taking[0].name: value})
+        given_object = value is None or isinstance(value, dict)
         if not isinstance(value, dict):
             value, input_json = {}, "{}"
         if self.shape == "model":
@@ -95,7 +96,8 @@ class Binding:
             item.name for item in self._taking if item.default is _EMPTY and item.name not in value
         ]
         if missing:
-            raise InputInvalid(f"missing required input fields: {', '.join(missing)}")
+            told = "" if given_object else " (the input is no object with the parameters by name)"
+            raise InputInvalid(f"missing required input fields: {', '.join(missing)}{told}")
         return self._call(self._members(value))
 
     def schema(self) -> dict[str, Any] | None:

@@ -6,13 +6,16 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..delivery import HttpDeliver
 from ..errors import StorageError
 from ..kernel import Kernel
-from ..kernel.embedded import DEFAULT_PATH
+from ..kernel.embedded import DEFAULT_PATH, LONGEST_SECONDS
 from ..kernel.http import KernelApp
 from ..serving import Server, Stop, stopped_by_signals
 from .manifest import ManifestError, read_manifest, register
@@ -107,37 +110,60 @@ def run(options: argparse.Namespace) -> int:
     stop = Stop()
     with stopped_by_signals(stop.set):
         try:
-            with Kernel(
-                options.db,
-                lease_timeout=options.lease_timeout,
-                max_attempts=options.max_attempts,
-                deadline=options.deadline,
-                retention=options.retention,
-            ) as kernel:
+            with _listening(options) as (server, front), _opened(options) as kernel:
+                body_form = options.accept_body_signatures
                 register(kernel, agents)
                 _warn_of_readers(kernel.path)
-                return _serve(kernel, options, stop)
-        except (StorageError, ManifestError) as error:
+                front.set_result(KernelApp(kernel, options.token, accept_body_signatures=body_form))
+                _serve(kernel, server, options, stop)
+        except (ImportError, StorageError, ManifestError) as error:
             print(f"rebuno-sync kernel: {error}", file=sys.stderr)
             return 1
+        except _AddressTaken as error:
+            print(f"rebuno-sync kernel: {error}; name it with --listen", file=sys.stderr)
+            return 2
+    return 0
 
 
-def _serve(kernel: Kernel, options: argparse.Namespace, stop: Stop) -> int:
+class _AddressTaken(Exception):
+    """There can be no server."""
+
+
+@contextmanager
+def _listening(options: argparse.Namespace) -> Iterator[tuple[Server, Future[KernelApp]]]:
+    """The server, before there is a file: an address that is taken leaves nothing behind.
+
+    What is asked already waits for the application.
+    """
     host, port = options.listen
-    app = KernelApp(kernel, options.token, accept_body_signatures=options.accept_body_signatures)
+    front: Future[KernelApp] = Future()
     try:
-        server = Server(app, host or "0.0.0.0", port, threads=_THREADS)
-    except ImportError as error:
-        print(f"rebuno-sync kernel: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        reason = error.strerror or error
-        print(
-            f"rebuno-sync kernel: cannot listen on {host}:{port}: {reason}; name another address"
-            " with --listen (port 0 takes a free one)",
-            file=sys.stderr,
+        server = Server(
+            lambda environ, start: front.result()(environ, start),
+            host or "0.0.0.0",
+            port,
+            threads=_THREADS,
         )
-        return 1
+    except OSError as error:
+        raise _AddressTaken(error.strerror) from None
+    try:
+        yield server, front
+    finally:
+        front.cancel()
+        server.close(grace=_GRACE_SECONDS)
+
+
+def _opened(options: argparse.Namespace) -> Kernel:
+    return Kernel(
+        options.db,
+        lease_timeout=options.lease_timeout,
+        max_attempts=options.max_attempts,
+        deadline=options.deadline,
+        retention=options.retention,
+    )
+
+
+def _serve(kernel: Kernel, server: Server, options: argparse.Namespace, stop: Stop) -> None:
     if not options.token and not server.host.startswith(_LOOPBACK):
         _log.warning(
             "no --token: whoever can connect to %s may register agents, create and cancel",
@@ -151,7 +177,6 @@ def _serve(kernel: Kernel, options: argparse.Namespace, stop: Stop) -> int:
     finally:
         kernel.stop_deliveries()
         server.close(grace=_GRACE_SECONDS)
-    return 0
 
 
 def _warn_of_readers(path: Path) -> None:
@@ -185,6 +210,6 @@ class _Positive:
             value = self._kind(text)
         except ValueError:
             value = 0
-        if not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        if not 0 < value <= LONGEST_SECONDS:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and at most 1e9")
         return value

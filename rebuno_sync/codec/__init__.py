@@ -7,9 +7,11 @@ from .arguments import (
     encode_plain_arguments,
     return_codec,
 )
+from .sizes import MOST_BYTES, within_limit
 from .values import PLAIN, Codec, codec_for
 
 __all__ = [
+    "MOST_BYTES",
     "PLAIN",
     "ArgumentsCodec",
     "Codec",
@@ -18,4 +20,5 @@ __all__ = [
     "encode_named_arguments",
     "encode_plain_arguments",
     "return_codec",
+    "within_limit",
 ]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from .. import strict
 from ..canonical import canonical_dumps
 from .hints import hints_of
+from .sizes import within_limit
 from .values import Codec, codec_for
 
 __all__ = [
@@ -39,7 +40,8 @@ def return_codec(fn: Callable[..., object]) -> Codec:
 
 def encode_plain_arguments(args: Mapping[str, object]) -> str:
     """Arguments that have no annotations, in canonical form. Raises ``TypeError`` naming a path."""
-    return canonical_dumps(args if isinstance(args, dict) else dict(args), _PATH)
+    text = canonical_dumps(args if isinstance(args, dict) else dict(args), _PATH)
+    return within_limit(text, _PATH)
 
 
 def encode_named_arguments(fn: Callable[..., object], args: Mapping[str, object]) -> str:
@@ -56,7 +58,7 @@ def encode_named_arguments(fn: Callable[..., object], args: Mapping[str, object]
         )
         for name, value in args.items()
     }
-    return canonical_dumps(plain, _PATH)
+    return within_limit(canonical_dumps(plain, _PATH), _PATH)
 
 
 class ArgumentsCodec:
@@ -99,12 +101,13 @@ class ArgumentsCodec:
         for name, path, write in self._converted:
             bound[name] = write(bound[name], path)
         try:
-            return canonical_dumps(bound, _PATH)
+            text = canonical_dumps(bound, _PATH)
         except strict.NotJSON:
             # Either this converts what does not fit its annotation, or it names the next step.
             for name, path, write in self._as_they_are:
                 bound[name] = write(bound[name], path)
-        return canonical_dumps(bound, _PATH)
+            text = canonical_dumps(bound, _PATH)
+        return within_limit(text, _PATH)
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         # Signature.bind costs ten times this, so it serves unusual signatures and wrong calls.

@@ -21,7 +21,7 @@ from pydantic_core import SchemaSerializer, SchemaValidator, core_schema
 from .. import strict
 from ..canonical import canonical_dumps
 
-__all__ = ["Adapter", "Unsupported", "adapter_for"]
+__all__ = ["Adapter", "Unsupported", "adapter_for", "check_key"]
 
 _Node = dict[str, Any]
 
@@ -127,12 +127,22 @@ def _write_as_read(field: _Node) -> None:
         field["validation_alias"] = field["serialization_alias"] = alias
 
 
+def _through(write: Callable[[object], Any], value: object) -> Any:
+    """``write(value)``; pydantic tells what an inner serializer raised as text, one level up."""
+    try:
+        return write(value)
+    except Exception as error:
+        if isinstance(error.__cause__, strict.NotJSON):
+            raise error.__cause__ from None
+        raise
+
+
 def _sorted_set(node: _Node) -> object:
     return core_schema.wrap_serializer_function_ser_schema(_write_set, when_used="json")
 
 
 def _write_set(value: object, write: Callable[[object], Any]) -> object:
-    items = write(value)
+    items = _through(write, value)
     return sorted(items, key=canonical_dumps) if isinstance(value, Set) else items
 
 
@@ -146,8 +156,6 @@ def _write_any(value: object) -> object:
 
 def _distinct_keys(node: _Node) -> object:
     kind = node.get("keys_schema", {"type": "any"}).get("type")
-    if kind == "str":
-        return None
     write = _write_any_dict if kind == "any" else _write_dict
     return core_schema.wrap_serializer_function_ser_schema(write, when_used="json")
 
@@ -159,14 +167,25 @@ def _write_any_dict(value: object, write: Callable[[object], Any]) -> object:
         except strict.NotJSON as error:
             error.offender = value
             raise
-    return write(value)
+    return _through(write, value)
 
 
 def _write_dict(value: object, write: Callable[[object], Any]) -> object:
-    written = write(value)
-    if isinstance(value, dict) and len(written) != len(value):
+    written = _through(write, value)
+    if not isinstance(value, dict):
+        return written
+    if any("\ufffd" in key for key in written):
+        for key in value:
+            check_key(key, "\ufffd", value)
+    if len(written) != len(value):
         raise strict.NotJSON("two keys are written alike", value)
     return written
+
+
+def check_key(key: object, written: str, offender: object, path: str = "") -> None:
+    """Raise for a lone surrogate in a key, which pydantic writes as U+FFFD, there alone."""
+    if "\ufffd" in written and strict.mended(str(key)) != str(key):
+        raise strict.NotJSON(f"the key {key!a} holds a lone surrogate; replace it", offender, path)
 
 
 def _named_tuple(node: _Node) -> object:

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from .. import strict
 from ..canonical import canonical_dumps
-from .schemas import adapter_for
+from .schemas import adapter_for, check_key
 
 __all__ = ["by_own_type", "placed"]
 
@@ -85,6 +85,7 @@ def _key(key: object, path: str) -> str:
         [name] = to_jsonable_python({key: None}, bytes_mode="base64")
     except Exception:
         raise strict.NotJSON(f"the key {key!r} cannot be written", key, path) from None
+    check_key(key, name, key, path)
     return str(name)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, Union, get_args, get_origin
 from .. import strict
 from ..canonical import canonicalize
 from .schemas import Adapter, Unsupported, adapter_for
+from .sizes import within_limit
 from .strays import by_own_type, placed
 
 __all__ = ["PLAIN", "Codec", "codec_for"]
@@ -30,7 +31,8 @@ class Codec(Protocol):
     def encode(self, value: object, path: str) -> str:
         """Compact JSON text, keys in their own order.
 
-        Raises ``TypeError`` that names the place under ``path``, and the next step.
+        Raises ``TypeError`` that names the place under ``path``, and the next step; also for more
+        than 10,000,000 bytes.
         """
 
     def plain(self, value: object, path: str) -> object:
@@ -50,9 +52,10 @@ class _Plain:
 
     def encode(self, value: object, path: str) -> str:
         try:
-            return strict.compact(value, path)
+            text = strict.compact(value, path)
         except strict.NotJSON as error:
             raise self._explained(error) from None
+        return within_limit(text, path)
 
     def plain(self, value: object, path: str) -> object:
         try:
@@ -78,7 +81,7 @@ class _Typed:
         self._adapter = adapter
 
     def encode(self, value: object, path: str) -> str:
-        return strict.compact(self.plain(value, path), path)
+        return within_limit(strict.compact(self.plain(value, path), path), path)
 
     def plain(self, value: object, path: str) -> object:
         try:
@@ -117,9 +120,10 @@ class _JSONShaped:
 
     def encode(self, value: object, path: str) -> str:
         try:
-            return strict.compact(value, path)
+            text = strict.compact(value, path)
         except strict.NotJSON:
             return self._typed.encode(value, path)
+        return within_limit(text, path)
 
     def plain(self, value: object, path: str) -> object:
         try:

@@ -15,15 +15,18 @@ from ..types import (
     Idempotency,
     LeaseKey,
     Proposal,
+    Recorded,
     Renewal,
     Step,
     StepDecision,
 )
-from . import dispatches, executions, fence, identity, steps
+from . import dispatches, executions, fence, identity, steps, tries
 from .attempts import Attempt
 from .moment import Moment
 from .reading import read_on_time
 from .store import Connection, Store, tables
+from .store.earlier import recorded_steps
+from .store.rows import Standing, StepRow
 from .views import execution_view, step_view
 
 __all__ = ["AgentPort"]
@@ -39,6 +42,7 @@ class AgentPort:
 
     wants_request_ids = False
     renews_together = True
+    keeps_tries = True
 
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
@@ -53,6 +57,12 @@ class AgentPort:
             return [step_view(execution_id, row) for row in rows]
 
         return self._read(work)
+
+    def recorded(self, execution_id: str) -> list[Recorded]:
+        return self._store().read(lambda db: recorded_steps(db, execution_id))
+
+    def wall(self) -> int:
+        return self._clock.wall()
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return read_on_time(self._store(), self._clock, work)
@@ -137,6 +147,41 @@ class AgentPort:
             lambda db: steps.settle(db, lease, step_id, now, result=result, error=error),
             durable=True,
         )
+        if decision.decision is DecisionKind.EXECUTION_TERMINAL:
+            store.attempts.end(lease)
+        return decision
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        def work(db: Connection, at: Standing, row: StepRow, now: Moment) -> StepDecision:
+            return tries.failed(
+                db, at, lease, row, now, attempt=attempt, error=error, retry_in=retry_in
+            )
+
+        return self._try(lease, step_id, work)
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._try(
+            lease,
+            step_id,
+            lambda db, at, row, now: tries.begun(db, at, lease, row, now, attempt=attempt),
+        )
+
+    def _try(
+        self,
+        lease: LeaseKey,
+        step_id: str,
+        work: Callable[[Connection, Standing, StepRow, Moment], StepDecision],
+    ) -> StepDecision:
+        now = Moment.of(self._clock)
+
+        def on_step(db: Connection) -> StepDecision:
+            at = fence.standing(db, lease, now)
+            return work(db, at, steps.step_of(db, at, lease.execution_id, step_id), now)
+
+        store = self._store()
+        decision = store.write(on_step, durable=True)
         if decision.decision is DecisionKind.EXECUTION_TERMINAL:
             store.attempts.end(lease)
         return decision

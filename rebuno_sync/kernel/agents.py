@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from ..errors import APIError, api_error
 from ..ports import Clock
@@ -10,9 +11,12 @@ from .moment import Moment
 from .store import Connection, Store, queue, registry
 from .store.rows import AgentRow
 
-__all__ = ["AgentRegistry"]
+__all__ = ["LONGEST_LEASE_SECONDS", "AgentRegistry"]
 
 _SMALLEST_LEASE_SECONDS = 10.0
+
+LONGEST_LEASE_SECONDS = 1e9
+"""What agents accept in a webhook."""
 
 _KEPT_SECONDS = 0.25
 """How long another process's change of an agent may go unnoticed."""
@@ -42,6 +46,12 @@ class AgentRegistry:
             raise _invalid(f"signature must be 'v1' or 'body', not {signature!r}")
         if not agent_id:
             raise _invalid("an agent needs an id")
+        if not lease_timeout_seconds <= LONGEST_LEASE_SECONDS:
+            raise _invalid(
+                f"lease_timeout_seconds must be 10 to {LONGEST_LEASE_SECONDS:.0f} seconds (less"
+                f" stands for the kernel's default), not {lease_timeout_seconds}"
+            )
+        _check_address(webhook_url)
         kept = lease_timeout_seconds >= _SMALLEST_LEASE_SECONDS
         now = Moment.of(self._clock)
         row = AgentRow(
@@ -120,6 +130,23 @@ class AgentRegistry:
         store = self._store()
         store.write(work, durable=False)
         store.work_queued()
+
+
+def _check_address(webhook_url: str) -> None:
+    """Refuse where nothing can be delivered to; the empty address is that of an agent without."""
+    if not webhook_url:
+        return
+    try:
+        parts = urlsplit(webhook_url)
+        reachable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        problem = ""
+    except ValueError as error:  # of its port, or of its brackets
+        reachable, problem = False, f" ({error})"
+    if not reachable:
+        raise _invalid(
+            "webhook_url must be an http:// or https:// address with a host, or empty for an agent"
+            f" without a webhook, not {webhook_url!r}{problem}"
+        )
 
 
 def _unknown(agent_id: str) -> APIError:

@@ -32,6 +32,8 @@ class Attempt:
     def __init__(
         self, recorded: int, holder: threading.Thread | None, deadline_due: float | None
     ) -> None:
+        self.on_over: Callable[[], None] | None = None
+        """Has its handler find out that the lease is lost; called once."""
         self._holder = holder
         self._deadline_due = deadline_due
         self._guard = threading.Lock()
@@ -56,6 +58,12 @@ class Attempt:
         if self._holder is None:
             return True
         return self._holder is not asking and self._holder.is_alive()
+
+    def tell_over(self) -> None:
+        """The lease is lost, so its handler is told."""
+        tell, self.on_over = self.on_over, None
+        if tell is not None:
+            tell()
 
     def overdue(self, now: Moment) -> bool:
         """Whether its execution is past its deadline."""
@@ -154,6 +162,11 @@ class Attempts:
 
     def end(self, lease: LeaseKey) -> None:
         self._attempts.pop(lease, None)
+
+    def watched(self) -> list[tuple[LeaseKey, Attempt]]:
+        """Those whose handlers have still to be told when they are over."""
+        attempts = list(self._attempts.items())
+        return [(lease, attempt) for lease, attempt in attempts if attempt.on_over]
 
     def __bool__(self) -> bool:
         return bool(self._attempts)

@@ -115,6 +115,11 @@ class Dispatcher:
     def host(self, agent_id: str, receive: Receive) -> None:
         """Give the attempts of an agent to ``receive``, whatever its webhook is."""
         with self._guard:
+            if self._hosted.get(agent_id, receive) != receive:
+                raise ValueError(
+                    f"agent {agent_id!r} is hosted on this Kernel already, by another Agent of this"
+                    " process; close that one first, or give this one an id of its own"
+                )
             self._hosted = {**self._hosted, agent_id: receive}
         self.wake()
 
@@ -299,7 +304,25 @@ class Dispatcher:
         if due.receive is not None and self._hosted.get(due.agent_id) != due.receive:
             self._give_back(due, now)
             return
-        _log.warning("execution %s: %s", due.lease.execution_id, refused.reason)
+        since = self._refused(line, refused, now)
+        counts = since is None or now.boottime - since >= _PATIENCE_SECONDS
+        random = self._clock.random()
+        self.store.attempts.end(due.lease)
+        failed = self.store.write(
+            lambda db: dispatches.undelivered(
+                db, due.lease, refused.reason, counts=counts, random=random, now=now
+            ),
+            durable=False,
+        )
+        if failed:
+            _log.warning("execution %s: %s", due.lease.execution_id, refused.reason)
+            return
+        why = "its agent works on it, though the answer was lost"
+        _log.info("execution %s: %s: %s", due.lease.execution_id, why, refused.reason)
+        self._delivered(due, line, now, hangs=refused.hangs)
+
+    def _refused(self, line: _Line, refused: Refused, now: Moment) -> float | None:
+        """Take down how the agent is; since when it has been away, if it is."""
         with self._guard:
             line.hangs = refused.hangs
             if not refused.away:
@@ -307,14 +330,7 @@ class Dispatcher:
             elif line.refused_since is None:
                 line.refused_since = now.boottime
             line.try_again_at = now.boottime + _PROBE_SECONDS
-            since = line.refused_since
-        counts = since is None or now.boottime - since >= _PATIENCE_SECONDS
-        random = self._clock.random()
-        self.store.attempts.end(due.lease)
-        self.store.write(
-            lambda db: dispatches.undelivered(db, due.lease, counts=counts, random=random, now=now),
-            durable=False,
-        )
+            return line.refused_since
 
     def _give_back(self, due: _Due, now: Moment) -> None:
         """The agent has been closed meanwhile: another process may have the attempt at once."""
@@ -324,9 +340,9 @@ class Dispatcher:
             durable=False,
         )
 
-    def _delivered(self, due: _Due, line: _Line, now: Moment) -> None:
+    def _delivered(self, due: _Due, line: _Line, now: Moment, *, hangs: bool = False) -> None:
         with self._guard:
-            was_away, line.refused_since, line.hangs = line.refused_since is not None, None, False
+            was_away, line.refused_since, line.hangs = line.refused_since is not None, None, hangs
 
         def work(db: Connection) -> None:
             if due.receive is None:

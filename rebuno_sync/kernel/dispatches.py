@@ -29,6 +29,8 @@ __all__ = [
 
 DISPATCH_EXHAUSTED = "dispatch_exhausted"
 
+_LONGEST_REASON = 1000
+
 
 class Claimer(NamedTuple):
     """Who asks for a lease: a process, and the thread of it that will run the handler, if known."""
@@ -124,29 +126,36 @@ def delivered(db: Connection, lease: LeaseKey, now: Moment) -> None:
 
 
 def undelivered(
-    db: Connection, lease: LeaseKey, *, counts: bool, random: float, now: Moment
-) -> None:
+    db: Connection, lease: LeaseKey, reason: str, *, counts: bool, random: float, now: Moment
+) -> bool:
     """The attempt could not be delivered: it is tried again after the back-off, or was the last.
 
-    ``counts``: whether its strike stands (design, Dispatches).
+    Unless somebody has asked under it: then it has arrived, only the answer was lost, and nothing
+    is done. Whether it could not be delivered. ``reason``: why, for people. ``counts``: whether its
+    strike stands (design, Dispatches).
     """
     at = fence.standing(db, lease, now)
+    if at.attempt == lease.attempt and at.runner is not None:
+        return False
     if at.status.terminal or not fence.holds(at, lease, renewing=True):
-        return
+        return True
     assert at.dispatch is not None
-    _tell(db, at, "dispatch.failed", lease, now)
+    _tell(db, at, "dispatch.failed", lease, now, reason=reason[:_LONGEST_REASON])
     strikes = at.strikes if counts else max(at.strikes - 1, 0)
     dispatch = tables.open_dispatch(db, at.execution)
     assert dispatch is not None
     if exhausted(attempt=at.attempt, strikes=strikes, max_attempts=dispatch.max_attempts):
         executions.end(db, at.execution, ExecutionStatus.FAILED, now, reason=DISPATCH_EXHAUSTED)
-        return
+        return True
     seconds = backoff_seconds(queue.failures(db, at.dispatch) + 1, random)
     queue.undelivered(db, at.dispatch, strikes, *now.in_seconds(seconds))
+    return True
 
 
-def _tell(db: Connection, at: Standing, kind: str, lease: LeaseKey, now: Moment) -> None:
-    detail = json.dumps({"dispatch_id": lease.dispatch_id, "attempt": lease.attempt})
+def _tell(
+    db: Connection, at: Standing, kind: str, lease: LeaseKey, now: Moment, **more: str
+) -> None:
+    detail = json.dumps({"dispatch_id": lease.dispatch_id, "attempt": lease.attempt, **more})
     tables.append_events(db, at.execution, at.last_seq, [(kind, None, detail)], now.wall)
 
 

@@ -12,12 +12,13 @@ from typing import Self, TypeVar
 
 from ..clock import SYSTEM
 from ..codec import PLAIN
-from ..endings import ended
+from ..endings import PAGE, ended, still_open
 from ..errors import StorageError
 from ..ports import Clock, Deliver
-from ..types import Agent, Event, Execution, ExecutionPage, Step
+from ..types import Agent, Event, Execution, ExecutionPage, LeaseKey, Step
 from .access import Access
 from .agent_port import AgentPort
+from .agents import LONGEST_LEASE_SECONDS
 from .claiming import Claiming
 from .core import Core
 from .dispatcher import Dispatcher, Receive
@@ -34,6 +35,7 @@ __all__ = ["DEFAULT_PATH", "Kernel"]
 T = TypeVar("T")
 
 DEFAULT_PATH = ".rebuno/kernel.db"
+LONGEST_SECONDS = LONGEST_LEASE_SECONDS
 _POLL_CAP_SECONDS = 1.0
 
 
@@ -47,6 +49,7 @@ class Kernel(Access, Keeping):
     ``deadline``: seconds from its creation after which an execution is cancelled; none by default.
     ``retention``: seconds from its end after which an execution is removed, by default a day;
     ``None`` keeps all. One that had a key leaves its outcome, so that the key never runs again.
+    All three are at most 1e9 seconds.
 
     Raises ``StorageError`` when the file cannot be used; it is then left as it was.
     """
@@ -61,12 +64,18 @@ class Kernel(Access, Keeping):
         retention: float | None = 86400.0,
         clock: Clock = SYSTEM,
     ) -> None:
-        for name, value in (("lease_timeout", lease_timeout), ("max_attempts", max_attempts)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, not {value}")
-        for name, limit in (("deadline", deadline), ("retention", retention)):
-            if limit is not None and limit <= 0:
-                raise ValueError(f"{name} must be positive, or None for no limit, not {limit}")
+        if max_attempts <= 0:
+            raise ValueError(f"max_attempts must be positive, not {max_attempts}")
+        for name, seconds in (
+            ("lease_timeout", lease_timeout),
+            ("deadline", deadline),
+            ("retention", retention),
+        ):
+            if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
+                raise ValueError(
+                    f"{name} must be positive and at most {LONGEST_SECONDS:.0f} seconds, not"
+                    f" {seconds}"
+                )
         self.path = (
             Path(path or os.environ.get("REBUNO_DB") or DEFAULT_PATH).expanduser().absolute()
         )
@@ -78,7 +87,7 @@ class Kernel(Access, Keeping):
         self.core = Core(
             self._store,
             clock,
-            lease_timeout=lease_timeout,
+            lease_timeout=float(lease_timeout),
             max_attempts=max_attempts,
             deadline=deadline,
             retention=retention,
@@ -101,7 +110,10 @@ class Kernel(Access, Keeping):
             self._opened = None
         with self._opening:
             if self._closed:
-                raise StorageError(f"this Kernel({str(self.path)!r}) is closed", final=True)
+                raise StorageError(
+                    f"this Kernel({str(self.path)!r}) is closed; open another one on the file",
+                    final=True,
+                )
             if self._opened is None:
                 self._opened = Store.open(self.path, self._clock)
             return self._opened
@@ -148,8 +160,8 @@ class Kernel(Access, Keeping):
 
         ``webhook_url``: where its attempts are delivered; without one, processes that host its
         handler claim them. ``secret``: signs both ways. A ``lease_timeout_seconds`` below 10
-        stands for the kernel's default. ``signature="body"``: it may sign the body alone, as
-        agents of the first generations do.
+        stands for the kernel's default; it is at most 1e9. ``signature="body"``: it may sign the
+        body alone, as agents of the first generations do. Raises ``ValidationError``.
         """
         if not agent_id:
             raise ValueError("agent_id must not be empty")
@@ -236,8 +248,9 @@ class Kernel(Access, Keeping):
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution:
         """Wait until the execution has completed and return it.
 
-        ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on.
-        Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when it ended in that way.
+        ``timeout``: seconds, after which ``TimeoutError`` is raised and the execution goes on; it
+        says so where no agent could be given the execution. Raises ``ExecutionFailed`` or
+        ``ExecutionCancelled`` when it ended in that way.
         """
         started = self._clock.monotonic()
         while True:
@@ -247,8 +260,8 @@ class Kernel(Access, Keeping):
                 return ended(execution)
             waited = self._clock.monotonic() - started
             if timeout is not None and waited >= timeout:
-                raise TimeoutError(
-                    f"execution {execution_id} is still {execution.status} after {timeout} s"
+                raise still_open(
+                    execution, timeout, lambda seen: self.events(execution_id, seen, PAGE)
                 )
             left = _POLL_CAP_SECONDS if timeout is None else timeout - waited
             self.wait_for_change(seen, left)
@@ -274,15 +287,19 @@ class Kernel(Access, Keeping):
         to ``receive``, whatever its webhook.
 
         ``receive(lease, lease_seconds)`` says whether it takes the attempt; it must not run it in
-        the calling thread. The lease is this process's, and is served by ``agent``.
+        the calling thread. The lease is this process's, and is served by ``agent``. Raises
+        ``ValueError`` when the agent is hosted on this ``Kernel`` already.
         """
         dispatcher = self.dispatcher()
         dispatcher.host(agent_id, receive)
         dispatcher.start()
 
     def unhost(self, agent_id: str) -> None:
-        """Claim nothing more for it; attempts that were taken go on."""
-        self.dispatcher().unhost(agent_id)
+        """Claim nothing more for it; attempts that were taken go on. A closed kernel claims nothing
+        anyway."""
+        dispatcher = self._dispatcher
+        if dispatcher is not None and not dispatcher.store.abandoned:
+            dispatcher.unhost(agent_id)
 
     def stop_deliveries(self) -> None:
         """Claim nothing more for anybody; what was delivered goes on."""
@@ -335,6 +352,11 @@ class Kernel(Access, Keeping):
         attempt = self._store().attempts.get(claim.lease)
         if attempt is not None:
             attempt.leave_to_run_out()
+
+    def watch_lease(self, lease: LeaseKey, over: Callable[[], None]) -> None:
+        """Call ``over``, which must not block, when a lease that was claimed here is found to be
+        over though its handler has not ended it: cancelled or taken, by whatever process."""
+        self._store().watch.keep(lease, over)
 
     def monotonic(self) -> float:
         """The clock on which this kernel measures leases."""

@@ -38,7 +38,7 @@ def superseded_error(lease: LeaseKey) -> APIError:
     return api_error(
         "lease_superseded",
         f"dispatch lease superseded: attempt {lease.attempt} of dispatch {lease.dispatch_id} no"
-        f" longer holds execution {lease.execution_id}",
+        f" longer holds execution {lease.execution_id}, or another process runs it",
         409,
     )
 

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from ..canonical import canonicalize
 from ..errors import APIError, api_error
 from ..types import DecisionKind, ExecutionStatus, Idempotency, LeaseKey, Proposal, StepDecision
-from . import dispatches, executions, fence, identity, steps
+from . import dispatches, executions, fence, identity, steps, tries
 from .moment import Moment
 from .store import Connection, calls, queue, tables
 from .store.rows import REMOTE, Standing
@@ -26,6 +26,7 @@ __all__ = [
     "Release",
     "Settle",
     "Submit",
+    "Try",
     "check_owner",
     "standing",
 ]
@@ -42,6 +43,8 @@ class Asked(NamedTuple):
     """A hash of what is asked."""
     wants_notice: bool = False
     """Whether the agent named ``cancel-notice``."""
+    keeps_tries: bool = False
+    """Whether the agent named ``attempts``."""
 
 
 class Answer(NamedTuple):
@@ -73,18 +76,23 @@ class Operation(Protocol):
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
         """Check and do it."""
 
-    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
-        """The answer that was given before, as it was kept."""
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        """The answer that was given before, as it was kept: without recorded values."""
 
     def departs(self, answer: Answer) -> bool:
         """Whether, in a batch, what comes after must not be done on this answer."""
 
 
 def standing(db: Connection, asked: Asked, now: Moment) -> Standing:
-    """Where the lease stands. One that a process holds is no agent's elsewhere: its occurrences
-    are counted in that process."""
+    """Where the lease stands for whoever asks.
+
+    One that a process holds is no agent's elsewhere: its occurrences are counted in that process.
+    Nor is it another runner's than the one that asked first: two handlers under one lease would
+    each propose everything anew, and an `at_most_once` body would run twice.
+    """
     at = fence.standing(db, asked.lease, now)
-    return at if at.owner in (None, REMOTE) else at._replace(attempt=0)
+    is_theirs = at.owner in (None, REMOTE) and at.runner in (None, asked.lease.runner)
+    return at if is_theirs else at._replace(attempt=0)
 
 
 def check_owner(at: Standing, asked: Asked) -> None:
@@ -97,6 +105,8 @@ def check_owner(at: Standing, asked: Asked) -> None:
 def _renew(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
     fence.pass_renew_fence(db, at, asked.lease, now)
     assert at.dispatch is not None
+    if at.runner is None:
+        calls.bind_runner(db, at.dispatch, asked.lease.runner)
     if asked.wants_notice and not at.wants_notice:
         queue.want_notice(db, at.dispatch)
 
@@ -139,20 +149,22 @@ class Submit:
         if occurrence:
             step_id = identity.step_id(execution_id, *place, occurrence)
         decision = steps.decide(
-            db, at, steps.Call(self.proposal, self.args_hash, occurrence, step_id), now
+            db,
+            at,
+            steps.Call(self.proposal, self.args_hash, occurrence, step_id, asked.keeps_tries),
+            now,
         )
         if steps.consumes_place(decision):
             calls.set_next_occurrence(db, at.dispatch, call, occurrence + 1)
         return Answer(200, decision)
 
-    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
-        if decision in (DecisionKind.REPLAY, DecisionKind.DENIED):
-            row = tables.step(db, at.execution, step_id)
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        if kept.decision in (DecisionKind.REPLAY, DecisionKind.DENIED):
+            row = tables.step(db, at.execution, kept.step_id)
             assert row is not None
-            return Answer(
-                200, steps.recorded(step_id, row.status, row.result, row.error, row.rule_id)
-            )
-        return Answer(200, StepDecision(decision, step_id))
+            found = steps.recorded(row.step_id, row.status, row.result, row.error, row.rule_id)
+            return Answer(200, found)
+        return Answer(200, kept)
 
     def departs(self, answer: Answer) -> bool:
         return not answer.accepted
@@ -176,9 +188,9 @@ class Settle:
         )
         return Answer(200, decision)
 
-    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
-        if decision != DecisionKind.REPLAY:
-            return Answer(200, StepDecision(decision))
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        if kept.decision != DecisionKind.REPLAY:
+            return Answer(200, kept)
         row = tables.step(db, at.execution, self.step_id)
         assert row is not None
         return Answer(200, steps.settled_already(row, failing=self.error is not None))
@@ -190,6 +202,43 @@ class Settle:
         if self.error is not None:
             return not _same(decision.error_json, self.error)
         return not _same(decision.result_json, self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A try of a step (protocol.md 17, ``attempts``): with an error, it failed and is followed by
+    another in ``retry_in`` seconds; without one, it begins."""
+
+    step_id: str
+    attempt: int
+    error: str | None
+    retry_in: float
+    durable: ClassVar[bool] = True
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        at = standing(db, asked, now)
+        row = steps.step_of(db, at, asked.lease.execution_id, self.step_id)
+        check_owner(at, asked)
+        if self.error is None:
+            decision = tries.begun(db, at, asked.lease, row, now, attempt=self.attempt)
+        else:
+            decision = tries.failed(
+                db,
+                at,
+                asked.lease,
+                row,
+                now,
+                attempt=self.attempt,
+                error=self.error,
+                retry_in=self.retry_in,
+            )
+        return Answer(200, decision)
+
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        return Settle(self.step_id, error="null").again(db, at, kept)
+
+    def departs(self, answer: Answer) -> bool:
+        return not answer.accepted
 
 
 def _same(recorded: str | None, sent: str | None) -> bool:
@@ -208,7 +257,7 @@ class _Silent:
 
     __slots__ = ()
 
-    def again(self, db: Connection, at: Standing, decision: str, step_id: str) -> Answer:
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
         return _DONE
 
     def departs(self, answer: Answer) -> bool:

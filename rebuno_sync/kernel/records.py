@@ -94,6 +94,7 @@ class Records:
             durable=True,
         )
         store.work_queued()
+        store.watch.ended(execution_id)
 
     # -- what happened in them
 

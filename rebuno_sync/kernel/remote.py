@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ..errors import APIError, api_error
 from ..ports import Clock
-from ..types import LeaseKey
+from ..types import LeaseKey, StepDecision
 from . import fence
 from .moment import Moment
 from .operations import Answer, Asked, Beat, Operation, Release, Submit, check_owner, standing
@@ -108,17 +108,18 @@ def _matched(
     return at if fence.holds(at, asked.lease, renewing=False) and not ended else None
 
 
-_Kept = tuple[int, str, str, str, str]
-"""Status, decision and step id, or code and message of an error."""
+_Kept = tuple[int, str, str, int, float, str, str]
+"""Status, decision, step id, failed tries and back-off; code and message of an error."""
 
 
 def _kept(answer: Answer) -> _Kept:
     decision, error = answer.decision, answer.error
     if error is not None:
-        return answer.status, "", "", error.code, error.message
+        return answer.status, "", "", 0, 0.0, error.code, error.message
     if decision is None:
-        return answer.status, "", "", "", ""
-    return answer.status, decision.decision, decision.step_id, "", ""
+        return answer.status, "", "", 0, 0.0, "", ""
+    told = decision.decision, decision.step_id, decision.attempt, decision.retry_in
+    return answer.status, *told, "", ""
 
 
 def _answers_again(
@@ -136,8 +137,10 @@ def _answers_again(
     return [
         Answer(status, error=api_error(code, message, status))
         if code
-        else operation.again(db, at, decision, step_id)
-        for operation, (status, decision, step_id, code, message) in zip(
+        else operation.again(
+            db, at, StepDecision(decision, step_id, attempt=attempt, retry_in=retry_in)
+        )
+        for operation, (status, decision, step_id, attempt, retry_in, code, message) in zip(
             operations, kept, strict=False
         )
     ]

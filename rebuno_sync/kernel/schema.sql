@@ -80,6 +80,9 @@ CREATE TABLE steps (
   parent       TEXT NOT NULL,              -- the id of the step in whose body it was called
   started_at   INTEGER,
   completed_at INTEGER,
+  tries        INTEGER NOT NULL DEFAULT 0, -- that failed, each followed by another (protocol.md 17)
+  retry_at     INTEGER,                    -- when the next one may begin
+  retry_due    REAL,
   UNIQUE (execution, step_id)
 );
 -- Rule 11 of protocol.md 7.2 looks for a failed twin of every new at_most_once step.
@@ -126,7 +129,8 @@ CREATE TABLE dispatches (
   lease_seconds REAL NOT NULL DEFAULT 0,
   renewed       REAL NOT NULL DEFAULT 0,
   failures      INTEGER NOT NULL DEFAULT 0,  -- deliveries that failed in a row
-  wants_notice  INTEGER NOT NULL DEFAULT 0   -- this attempt knows `cancel-notice` (protocol.md 17)
+  wants_notice  INTEGER NOT NULL DEFAULT 0,  -- this attempt knows `cancel-notice` (protocol.md 17)
+  runner        TEXT                       -- who has asked first under this attempt; NULL: nobody, '': nameless
 );
 CREATE INDEX dispatches_by_execution ON dispatches (execution);
 CREATE INDEX dispatches_due ON dispatches (agent_id, due) WHERE status IN ('pending', 'failed');

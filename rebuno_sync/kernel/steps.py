@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from ..errors import api_error
+from ..errors import APIError, api_error
 from ..types import DecisionKind, Idempotency, LeaseKey, Proposal, StepDecision, StepStatus
 from . import fence
 from .attempts import Enclosed
@@ -21,6 +21,7 @@ __all__ = [
     "consumes_place",
     "decide",
     "look_up",
+    "made_progress",
     "recorded",
     "settle",
     "settle_found",
@@ -28,6 +29,7 @@ __all__ = [
     "settled_already",
     "step_of",
     "submit",
+    "wrong_status",
 ]
 
 INDETERMINATE = json.dumps(
@@ -58,6 +60,8 @@ class Call(NamedTuple):
     args_hash: str
     occurrence: int
     step_id: str
+    keeps_tries: bool = True
+    """Whether who asks knows what failed tries are (protocol.md 17, ``attempts``)."""
 
 
 def look_up(db: Connection, lease: LeaseKey, step_id: str) -> StepDecision | None:
@@ -162,7 +166,7 @@ def _record(
             DecisionKind.DENIED, call.step_id, reason=reason, rule_id=verdict.rule_id
         )
         entries = [("step.proposed", n, None), ("step.denied", n, rule)]
-        _settled_something_new(db, at)
+        made_progress(db, at)
     tables.append_events(db, at.execution, at.last_seq, entries, now.wall)
     return decision
 
@@ -176,14 +180,19 @@ def _meet(db: Connection, at: Standing, row: StepRow, call: Call, now: Moment) -
         case ExistingStep.INDETERMINATE:
             tables.settle_step(db, row.n, StepStatus.FAILED, now.wall, error=INDETERMINATE)
             _append(db, at, "step.failed", row.n, now)
-            _settled_something_new(db, at)
+            made_progress(db, at)
             return StepDecision(DecisionKind.REPLAY, row.step_id, error_json=INDETERMINATE)
+        case ExistingStep.START if row.tries and call.keeps_tries:
+            # Its next try says itself when it begins; until then its body does not run.
+            left = 0.0 if row.retry_due is None else max(row.retry_due - now.boottime, 0.0)
+            return StepDecision(DecisionKind.PROCEED, row.step_id, attempt=row.tries, retry_in=left)
         case ExistingStep.START:
             tables.start_step(db, row.n, now.wall)
             _append(db, at, "step.executing", row.n, now)
             return StepDecision(DecisionKind.PROCEED, row.step_id)
         case ExistingStep.REPEAT:
-            return StepDecision(DecisionKind.PROCEED, row.step_id)
+            tries = row.tries if call.keeps_tries else 0
+            return StepDecision(DecisionKind.PROCEED, row.step_id, attempt=tries)
         case ExistingStep.BLOCKED:
             return StepDecision(DecisionKind.BLOCKED, row.step_id)
 
@@ -226,14 +235,12 @@ def settle_found(
     if row.status.terminal:
         return settled_already(row, failing=error is not None)
     if not accepts_outcome(row.status):
-        raise api_error(
-            "conflict", f"conflict: cannot record outcome for step in status {row.status}", 409
-        )
+        raise wrong_status(row)
     fence.pass_check_fence(at, lease)
     status = StepStatus.SUCCEEDED if error is None else StepStatus.FAILED
     tables.settle_step(db, row.n, status, now.wall, result=result, error=error)
     _append(db, at, f"step.{status}", row.n, now)
-    _settled_something_new(db, at)
+    made_progress(db, at)
     return StepDecision(DecisionKind.RECORDED)
 
 
@@ -246,11 +253,16 @@ def settled_already(row: StepRow, *, failing: bool) -> StepDecision:
     )
 
 
+def wrong_status(row: StepRow) -> APIError:
+    message = f"conflict: cannot record outcome for step in status {row.status}"
+    return api_error("conflict", message, 409)
+
+
 def _append(db: Connection, at: Standing, kind: str, step: int, now: Moment) -> None:
     tables.append_events(db, at.execution, at.last_seq, [(kind, step, None)], now.wall)
 
 
-def _settled_something_new(db: Connection, at: Standing) -> None:
+def made_progress(db: Connection, at: Standing) -> None:
     """Progress clears the strikes (design, Dispatches): only silent crashes exhaust a run."""
     if at.strikes and at.dispatch is not None:
         tables.clear_strikes(db, at.dispatch)

@@ -98,6 +98,8 @@ def _step_payload(kind: str, row: tuple[Any, ...], detail: _Payload) -> _Payload
     payload = {"step_id": step_id, "step_type": step_kind, "target": target, **detail}
     if kind in ("step.failed", "step.denied", "step.cancelled"):
         payload["error"] = _json(error)
+    if kind == "step.retrying":
+        payload["error"] = _json(detail["error"])
     return payload
 
 
@@ -130,12 +132,15 @@ def _execution_payload(
 
 
 def _dispatch_payload(execution_id: str, kind: str, detail: _Payload) -> _Payload:
-    return {
+    payload = {
         "dispatch_id": detail["dispatch_id"],
         "execution_id": execution_id,
         "status": dispatch_status(kind),
         "attempt": detail["attempt"],
     }
+    if "reason" in detail:
+        payload["reason"] = detail["reason"]
+    return payload
 
 
 def event_view(execution_id: str, row: tuple[Any, ...]) -> Event:

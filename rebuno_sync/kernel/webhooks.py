@@ -13,11 +13,12 @@ from .store.rows import AgentRow
 
 __all__ = ["EXTENSIONS", "Refused", "deliver_webhook"]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "cancel-notice")
-"""What this kernel understands beyond the protocol (protocol.md 17)."""
+EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
+"""What this kernel understands beyond the protocol (protocol.md 17, and the service page)."""
 
 DELIVERY_SECONDS = 30.0
 
+_UNAUTHORIZED = 401
 _UNAVAILABLE = 503
 
 
@@ -53,7 +54,13 @@ def deliver_webhook(
         return Refused(f"{where} has an address that is none: {error}")
     if 200 <= status < 300:
         return None
-    return Refused(f"{where} answered {status}", away=status == _UNAVAILABLE)
+    reason = f"{where} answered {status}"
+    if status == _UNAUTHORIZED:
+        reason += (
+            ": is its secret (Agent(secret=...), REBUNO_AGENT_SECRET) the one it is registered"
+        )
+        reason += " with?"
+    return Refused(reason, away=status == _UNAVAILABLE)
 
 
 def _body(lease: LeaseKey, lease_seconds: float, event: str) -> bytes:

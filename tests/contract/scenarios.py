@@ -54,6 +54,7 @@ ROWS: dict[str, frozenset[Generation]] = {
     "unknown is not found": _NEWEST,  # 2.1.3, 2.2: G0 answers null
     "events": _ALL,  # 10
     "release": _OURS,  # 17
+    "attempts": _OURS,  # 17
     "strikes": _OURS,  # a settled step clears them; others count claims of a dispatch
     # what a kernel elsewhere cannot be held to
     "alone": _OURS,  # everything in the kernel is this scenario's

@@ -15,6 +15,7 @@ from support.waiting import wait_until
 
 from .ledger import account_for
 from .processes import AgentProcess, KernelProcess
+from .webhooks import send_again
 
 pytestmark = pytest.mark.slow
 
@@ -237,7 +238,7 @@ def test_c35_captured_webhooks_change_nothing(
         captured = list(webhooks.sent)
         attempts = attempts_of(kernel, execution)
         for sent in captured * 2:
-            assert replayed(agent, sent) == 200
+            assert send_again(sent, agent) == 200
         ended = kernel.client.wait(execution, timeout=20)
         account = account_for(kernel.db, logs, ended, labels_of(6))
         assert account.attempts == attempts
@@ -248,7 +249,7 @@ def test_c35_captured_webhooks_change_nothing(
                 agent.start()
                 agent.wait()
             for sent in list(webhooks.sent):
-                assert replayed(agent, sent) == 200
+                assert send_again(sent, agent) == 200
         # What was taken up before the signal is finished with when the process has ended.
         agent.running.signal(signal.SIGTERM)
         assert agent.running.returncode() == 0, agent.running.errors
@@ -260,17 +261,6 @@ def attempts_of(kernel: KernelProcess, execution_id: str) -> int:
     """The number of the newest attempt."""
     events = kernel.client.events(execution_id, limit=1000)
     return max(int(event.payload.get("attempt", 0)) for event in events)
-
-
-def replayed(agent: AgentProcess, sent: Sent) -> int:
-    """The answer of an agent to a webhook that was captured."""
-    import http.client
-
-    connection = http.client.HTTPConnection("127.0.0.1", agent.port, timeout=20)
-    connection.request(sent.method, sent.target, sent.body, sent.headers)
-    status = connection.getresponse().status
-    connection.close()
-    return status
 
 
 def ended_at(kernel: KernelProcess, execution_id: str) -> int:

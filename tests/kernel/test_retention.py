@@ -97,7 +97,7 @@ def test_without_a_limit_all_are_kept(path: Path, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1])
 def test_a_limit_is_positive(path: Path, seconds: float) -> None:
-    with pytest.raises(ValueError, match="retention must be positive, or None"):
+    with pytest.raises(ValueError, match="retention must be positive"):
         Kernel(path, retention=seconds)
 
 

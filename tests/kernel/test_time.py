@@ -52,6 +52,8 @@ NOTICES: dict[str, Callable[[Kernel, LeaseKey, str], object]] = {
         k.agent.complete_step(lease, step, "1").decision == OVER
     ),
     "fail_step": lambda k, lease, step: k.agent.fail_step(lease, step, "1").decision == OVER,
+    "retrying": lambda k, lease, step: k.agent.retrying(lease, step, 1, "1", 1.0).decision == OVER,
+    "begin_try": lambda k, lease, step: k.agent.begin_try(lease, step, 2).decision == OVER,
     "renew": lambda k, lease, _: k.agent.renew([lease]) == [Renewal.SUPERSEDED],
     "complete": lambda k, lease, _: _code(lambda: k.agent.complete(lease, "1")) == OVER,
     "fail": lambda k, lease, _: _code(lambda: k.agent.fail(lease, "no")) == OVER,
@@ -269,6 +271,20 @@ def test_after_a_reboot_a_back_off_is_still_waited_for(path: Path, clock: Manual
         assert kernel.claim(lease.execution_id) is None
         clock.advance(1.3)
         assert kernel.claim(lease.execution_id) is not None
+
+
+def test_after_a_reboot_a_try_still_waits_for_its_time(path: Path, clock: ManualClock) -> None:
+    """The hours in which the machine was off are taken from the back-off between two tries."""
+    with Kernel(path, clock=clock) as kernel:
+        kernel.register_agent(AGENT)
+        lease = start(kernel)
+        step_id = kernel.agent.submit(lease, call("work")).step_id
+        kernel.agent.retrying(lease, step_id, 1, "null", 3600.0)
+    clock.reboot("boot-2")
+    clock.step_wall(600.0)
+    with Kernel(path, clock=clock) as kernel:
+        met = kernel.agent.submit(attempt(kernel, lease.execution_id), call("work"))
+        assert (met.attempt, met.retry_in) == (1, pytest.approx(3000.0))
 
 
 def test_opening_again_under_the_same_boot_keeps_timers(path: Path, clock: ManualClock) -> None:

@@ -213,25 +213,28 @@ def test_options(tmp_path: Path, servers: list[Server]) -> None:
 # -- what it cannot do
 
 
-def _fails(folder: Path, *options: str, code: str = "") -> str:
+def _fails(folder: Path, *options: str, code: str = "", status: int | None = None) -> str:
     command = [sys.executable, "-m", "rebuno_sync"]
     if code:
         command = [sys.executable, "-c", code]
     done = subprocess.run(
         [*command, "kernel", *options], capture_output=True, text=True, timeout=30, cwd=folder
     )
-    assert done.returncode in (1, 2)
+    assert done.returncode in ((1, 2) if status is None else (status,))
     assert "Traceback" not in done.stderr
     return done.stderr
 
 
 def test_an_address_that_is_taken(tmp_path: Path) -> None:
-    """The message names it, and what to do."""
+    """The message names it, and what to do; it is found out before anything is written."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        said = _fails(tmp_path, "--db", "k.db", "--listen", f"127.0.0.1:{port}")
-    assert f"127.0.0.1:{port}" in said
+        options = ["--db", "k.db", "--listen", f"127.0.0.1:{port}"]
+        said = _fails(tmp_path, *options, status=2)
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
     assert "--listen" in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [], "no file was made"
 
 
 def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
@@ -253,7 +256,10 @@ def test_a_server_that_is_not_installed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--listen", "here"], ["--listen", ":99999"], ["--lease-timeout", "0"], ["--deadline", "x"]],
+    [
+        *(["--listen", "here"], ["--listen", ":99999"], ["--deadline", "x"], ["--deadline", "2e9"]),
+        *(["--lease-timeout", "0"], ["--lease-timeout", "nan"], ["--lease-timeout", "1e308"]),
+    ],
 )
 def test_bad_usage(tmp_path: Path, options: list[str]) -> None:
     assert options[0] in _fails(tmp_path, "--db", "k.db", *options)

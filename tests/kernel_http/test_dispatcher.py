@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.children import ChildScript
+from support.labels import label
 from support.receiver import Received, Receiver
 from support.waiting import wait_until
 
@@ -229,10 +231,78 @@ def test_a_late_failure_harms_nobody(kernel: Kernel, inbox: Inbox) -> None:
     assert kernel.events(execution.id)[-1].type == "execution.cancelled"
 
 
-def test_an_address_that_is_none(twice: Kernel, clock: ManualClock) -> None:
+def _fails(with_: object) -> int:
+    if isinstance(with_, Exception):
+        raise with_
+    assert isinstance(with_, int)
+    return with_
+
+
+LOST = [TimeoutError(), NetworkError("reset"), 500, 502, 503, 504]
+
+
+@pytest.mark.parametrize("lost", LOST, ids=label)
+@pytest.mark.parametrize("runner", [str(uuid.UUID(int=1)), ""], ids=["runner", "nameless"])
+def test_an_attempt_under_which_was_asked_was_delivered(
+    twice: Kernel, clock: ManualClock, lost: object, runner: str
+) -> None:
+    """However the answer to its webhook was lost: it is acknowledged, it keeps its lease, and the
+    next one comes when that has run out."""
+    inbox, wire = Inbox(twice), Wire(twice, clock)
+
+    def answer(sent: Sent) -> int:
+        lease = sent.lease._replace(runner=runner)
+        assert wire.act("POST", path_of(lease, "/heartbeat"), None, lease).status == 204
+        return _fails(lost)
+
+    inbox.answer = answer
+    lease = start(twice, inbox)
+    assert _events(twice, lease.execution_id, "dispatch.acked") == [1]
+    assert _events(twice, lease.execution_id, "dispatch.failed") == []
+    clock.advance(119)
+    assert inbox.round() == []
+    live = lease._replace(runner=runner)
+    assert submit(wire, live).json["decision"] == "proceed"
+    clock.advance(121)
+    assert inbox.lease(lease.execution_id).attempt == 2
+
+
+def test_an_attempt_under_which_was_asked_costs_no_more_than_any_other(
+    twice: Kernel, clock: ManualClock
+) -> None:
+    """A handler that gets on may lose the answers to its webhooks for ever."""
+    inbox, wire = Inbox(twice), Wire(twice, clock)
+
+    def answer(sent: Sent) -> int:
+        step = submit(wire, sent.lease, sent.lease.attempt).json["step_id"]
+        target = path_of(sent.lease, f"/steps/{step}/complete")
+        assert wire.act("POST", target, {"result": 1}, sent.lease).status == 200
+        raise TimeoutError
+
+    inbox.answer = answer
+    execution = twice.create(AGENT)
+    for number in range(1, 6):
+        assert [sent.lease.attempt for sent in inbox.round()] == [number]
+        clock.advance(121)
+    assert twice.get(execution.id).status == "running"
+
+
+def test_who_asks_after_the_failure_was_recorded_is_too_late(
+    kernel: Kernel, inbox: Inbox, clock: ManualClock
+) -> None:
+    """Then the next attempt is on its way."""
+    inbox.answer = lambda _: _fails(TimeoutError())
+    lease = start(kernel, inbox)
+    wire = Wire(kernel, clock)
+    assert wire.act("POST", path_of(lease, "/heartbeat"), None, lease).code == "lease_superseded"
+    clock.advance(10)
+    assert inbox.lease(lease.execution_id).attempt == 2
+
+
+def test_an_address_that_nothing_can_be_sent_to(twice: Kernel, clock: ManualClock) -> None:
     """Its deliveries fail like others; those of other agents go on."""
     receiver_url = "http://agent/webhook"
-    twice.register_agent("odd", webhook_url="nowhere at all", secret=SECRET)
+    twice.register_agent("odd", webhook_url="http://agent/no where", secret=SECRET)
     odd, fine = twice.create("odd"), twice.create(AGENT)
     deliver = HttpDeliver()
 
@@ -446,6 +516,7 @@ def test_an_agent_that_is_closed_gets_nothing_more(kernel: Kernel, inbox: Inbox)
         kernel.unhost(AGENT)
         return False
 
+    kernel.unhost(AGENT)
     kernel.dispatcher().host(AGENT, closing)
     kernel.dispatcher().dispatch_once()
     assert kernel.dispatcher().join(20.0)

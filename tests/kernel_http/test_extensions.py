@@ -304,7 +304,7 @@ def test_a_batch_that_cannot_be_read_does_nothing(
 
 def _listed(lease: LeaseKey) -> dict[str, Any]:
     names = ("execution_id", "dispatch_id", "dispatch_attempt")
-    return dict(zip(names, lease, strict=True))
+    return dict(zip(names, lease[:3], strict=True))
 
 
 def test_many_leases_are_renewed_at_once(
@@ -342,6 +342,72 @@ def test_a_released_lease_is_delivered_again_at_once(
     assert inbox.round() == []
     gone = wire.act("POST", target, None, lease)
     assert (gone.status, gone.code) == (409, "lease_superseded")
+
+
+# -- attempts
+
+
+def _failed(wire: Wire, lease: LeaseKey, step_id: str, **fields: object) -> Answer:
+    body = {"attempt": 1, "error": {"message": "busy"}, "retry_in": 60, **fields}
+    return wire.act("POST", path_of(lease, f"/steps/{step_id}/attempt"), body, lease)
+
+
+KNOWS = {"Rebuno-Extensions": "request-id, attempts"}
+
+
+def test_only_an_agent_that_knows_tries_is_told_of_them(
+    wire: Wire, kernel: Kernel, inbox: Inbox, lease: LeaseKey, clock: ManualClock
+) -> None:
+    """To another one the step proceeds as any: it is executing, and takes an outcome."""
+    step_id = submit(wire, lease).json["step_id"]
+    assert _failed(wire, lease, step_id).json == {"decision": "recorded"}
+    told = submit(wire, _next(inbox, lease, clock), more=KNOWS)
+    assert told.json == {
+        "decision": "proceed",
+        "step_id": step_id,
+        "attempt": 1,
+        "retry_in": 0,
+    }
+    last = _next(inbox, lease, clock)
+    assert submit(wire, last).json == {"decision": "proceed", "step_id": step_id}
+    assert kernel.get_step(lease.execution_id, step_id).status == "executing"
+
+
+def test_a_repeated_submit_is_told_the_same_of_tries(
+    wire: Wire, inbox: Inbox, lease: LeaseKey, clock: ManualClock
+) -> None:
+    """Under its request id the answer is the first one."""
+    step_id = submit(wire, lease).json["step_id"]
+    _failed(wire, lease, step_id, retry_in=200.5)
+    later, more = _next(inbox, lease, clock), _id() | KNOWS
+    first = submit(wire, later, more=more)
+    assert first.json["retry_in"] > 0
+    assert submit(wire, later, more=more) == first
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"attempt": bad} for bad in (0, -1, 1.5, "1", 2**40)),
+        *({"retry_in": bad} for bad in (-1, 1e300, "soon")),
+        {"more": 1},
+    ],
+)
+def test_a_try_that_says_nonsense_is_refused(
+    wire: Wire, kernel: Kernel, lease: LeaseKey, fields: dict[str, object]
+) -> None:
+    """400, and the step is as it was."""
+    step_id = submit(wire, lease).json["step_id"]
+    assert _failed(wire, lease, step_id, **fields).code == "validation_error"
+    assert kernel.get_step(lease.execution_id, step_id).status == "executing"
+
+
+def _next(inbox: Inbox, lease: LeaseKey, clock: ManualClock) -> LeaseKey:
+    """The attempt that follows when the lease has run out."""
+    clock.advance(121)
+    [webhook] = [it for it in inbox.round() if "event" not in it.fields]
+    assert webhook.lease.execution_id == lease.execution_id
+    return webhook.lease
 
 
 # -- cancel-notice
@@ -393,7 +459,7 @@ def test_a_deadline_is_told(tmp_path: Path, clock: ManualClock) -> None:
 
 def test_the_webhook_names_the_extensions(inbox: Inbox, lease: LeaseKey) -> None:
     named = dict(inbox.sent[0].headers)["Rebuno-Extensions"]
-    assert named == "request-id, batch, leases, release, cancel-notice"
+    assert named == ("request-id, batch, leases, release, attempts, cancel-notice, runner")
 
 
 # -- occurrences

@@ -94,7 +94,7 @@ HEADERS = st.dictionaries(
         [
             *("Authorization", "Rebuno-Agent-Id", "Rebuno-Signature", "Rebuno-Timestamp"),
             *("Rebuno-Dispatch-Id", "Rebuno-Dispatch-Attempt", "Rebuno-Request-Id"),
-            "Rebuno-Extensions",
+            *("Rebuno-Extensions", "Rebuno-Runner"),
         ]
     ),
     st.one_of(
@@ -181,7 +181,7 @@ def test_malformed_paths_and_headers(
 
 
 def _harmless(headers: dict[str, str]) -> dict[str, str]:
-    unsigned = ("Rebuno-Request-Id", "Rebuno-Extensions")
+    unsigned = ("Rebuno-Request-Id", "Rebuno-Extensions", "Rebuno-Runner")
     return {name: value for name, value in headers.items() if name in unsigned}
 
 

@@ -82,7 +82,9 @@ def test_registering_replaces_and_adds(tmp_path: Path) -> None:
     with Kernel(tmp_path / "kernel.db") as kernel:
         kernel.register_agent("one", webhook_url="http://old", secret="old")
         kernel.register_agent("three")
-        register(kernel, read_manifest(written(tmp_path, MANIFEST), {"SECRET": "new"}))
+        register(
+            kernel, read_manifest(written(tmp_path, MANIFEST), {"SCHEME": "http", "SECRET": "new"})
+        )
         assert [agent.id for agent in kernel.agents()] == ["one", "three", "two"]
         assert kernel.core.agents.get("one").secret == "new"
         assert kernel.get_agent("one").lease_timeout_seconds == 30

@@ -180,6 +180,57 @@ def test_registering(wire: Wire, clock: ManualClock) -> None:
     assert SECRET.encode() not in listed.body
 
 
+@pytest.mark.parametrize("seconds", ["1000000001", "2e9", "1e308", "1e400"])
+def test_a_lease_that_no_agent_takes_is_refused(wire: Wire, seconds: str) -> None:
+    """400 naming the field; 1e9 seconds are the longest."""
+    body = f'{{"id": "new", "lease_timeout_seconds": {seconds}}}'.encode()
+    answer = wire.operate("POST", "/v0/agents", body)
+    assert (answer.status, answer.code) == (400, "validation_error")
+    assert "lease_timeout_seconds" in answer.json["message"]
+    assert wire.operate("GET", "/v0/agents/new").status == 404
+    body = b'{"id": "new", "lease_timeout_seconds": 1e9}'
+    assert wire.operate("POST", "/v0/agents", body).status == 201
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 9.99])
+def test_a_short_lease_is_the_kernels_default(wire: Wire, seconds: float) -> None:
+    """Protocol.md 2.3."""
+    fields = {"id": "new", "lease_timeout_seconds": seconds}
+    answer = wire.operate("POST", "/v0/agents", fields)
+    assert answer.status == 201
+    assert "lease_timeout_seconds" not in answer.json
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("x", "agent/webhook", "/webhook", "ftp://host/webhook", "http:", "http://", "http:///w"),
+        *("https://:8080/webhook", "http://host:port/w", "http://host:99999/w", "http://[::1/w"),
+        *("file:///etc/passwd", "localhost:5000/webhook", "http://host:0/w"),
+    ],
+)
+def test_a_webhook_that_is_no_address_is_refused(wire: Wire, url: str) -> None:
+    """400 with what it must be, before anything is delivered there."""
+    answer = wire.operate("POST", "/v0/agents", {"id": "new", "webhook_url": url, "secret": "s"})
+    assert (answer.status, answer.code) == (400, "validation_error")
+    assert "webhook_url must be an http:// or https:// address" in answer.json["message"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "http://h", "https://agent.example:8443/a/b?c=d", "http://127.0.0.1:5000/webhook"),
+        *("http://[::1]:5000/webhook", "HTTP://HOST/W", "http://user:secret@host/webhook"),
+        *("https://caf\u00e9.example/webhook", "http://my_agent:5000/webhook"),
+    ],
+)
+def test_any_http_address_is_a_webhook(wire: Wire, url: str) -> None:
+    """It is kept as it was given; the empty one is that of an agent without a webhook."""
+    answer = wire.operate("POST", "/v0/agents", {"id": "new", "webhook_url": url, "secret": "s"})
+    assert answer.status == 201
+    assert answer.json["webhook_url"] == url
+
+
 def test_the_form_of_signatures_is_registered(wire: Wire) -> None:
     """`v1` and `body` are the forms; another is refused."""
     for form in ("v1", "body", ""):

@@ -110,6 +110,7 @@ class Wire:
         }
         if lease:
             headers |= {"Rebuno-Dispatch-Id": dispatch_id, "Rebuno-Dispatch-Attempt": attempt}
+            headers |= {"Rebuno-Runner": lease.runner} if lease.runner else {}
         return headers
 
     def act(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -300,6 +302,30 @@ def test_wait_ends_with_its_time(wire: responses.RequestsMock, client: rebuno.Cl
         client.wait("0f7e", timeout=0.1)
 
 
+def test_wait_outlasts_a_kernel_that_is_away(
+    wire: responses.RequestsMock, client: rebuno.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It had answered once; the log says once that it is away."""
+    path = URL + "/v0/executions/0f7e"
+    wire.get(path, json=EXECUTION)
+    for _ in range(13):
+        wire.get(path, body=refused())
+    wire.get(path, json={**EXECUTION, "status": "completed", "output": 1})
+    assert client.wait("0f7e", timeout=60).output == 1
+    assert [record.message[:30] for record in caplog.records] == ["still waiting for execution 0f"]
+
+
+def test_a_refused_api_key_is_told_of_with_the_next_step(service: Service) -> None:
+    client = rebuno.Client(service.url, "wrong")
+    with client, pytest.raises(UnauthorizedError) as caught:
+        client.list()
+    [note] = caught.value.__notes__
+    assert note == (
+        f"{service.url} does not accept this API key: Client(api_key=...), or REBUNO_API_KEY, has"
+        " to be the kernel's token or a key of it"
+    )
+
+
 def test_run_creates_and_waits(wire: responses.RequestsMock, client: rebuno.Client) -> None:
     wire.post(URL + "/v0/executions", status=201, json=EXECUTION)
     wire.get(
@@ -384,6 +410,56 @@ def test_a_forked_child_uses_connections_of_its_own(service: Service) -> None:
     service.client.create("a", "parent again")
     inputs = [it.input for it in service.client.iterate()]
     assert inputs == ["parent again", "inherited", "own", "parent"]
+
+
+def test_a_kernel_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address, what the system said, and what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    with rebuno.Client(url) as client, pytest.raises(NetworkError) as caught:
+        client.create("a")
+    assert caught.value.repeatable
+    assert str(caught.value) == (
+        f"cannot connect to {url} for POST /v0/executions: [Errno {errno.ECONNREFUSED}] Connection"
+        " refused. Is a kernel running there (rebuno-sync kernel)? Another address: base_url or"
+        " REBUNO_URL"
+    )
+
+
+def test_a_wait_in_vain_says_why_the_agent_could_not_be_reached(service: Service) -> None:
+    """The last refusal, which the kernel's log of the execution has."""
+    service.client.register_agent("away", "http://127.0.0.1:1/webhook", "secret")
+    execution = service.client.create("away")
+    wait_until(
+        lambda: any(e.type == "dispatch.failed" for e in service.client.events(execution.id)),
+        "a refusal",
+    )
+    with pytest.raises(TimeoutError) as caught:
+        service.client.wait(execution.id, timeout=0.01)
+    assert str(caught.value).startswith(f"execution {execution.id} is still running after 0.01 s: ")
+    assert "of it could not be delivered: agent 'away' at 'http://127.0.0.1:1/" in str(caught.value)
+    assert "Connection refused" in str(caught.value)
+
+
+def test_a_wait_says_nothing_of_what_a_kernel_does_not_tell(
+    wire: responses.RequestsMock, client: rebuno.Client
+) -> None:
+    """Other kernels name no reason; where there is no log to read, the time-out is told alone."""
+    url = URL + "/v0/executions/0f7e"
+    failed = {
+        "execution_id": "0f7e",
+        "event_seq": 4,
+        "type": "dispatch.failed",
+        "payload": {"attempt": 2},
+        "occurred_at": "2026-01-01T00:00:00Z",
+    }
+    wire.get(url, json=EXECUTION)
+    wire.get(url + "/events", json=[failed])
+    with pytest.raises(TimeoutError, match="attempt 2 of it could not be delivered: the kernel's"):
+        client.wait("0f7e", timeout=0.0)
+    wire.replace(responses.GET, url + "/events", status=403, json={"code": "forbidden"})
+    with pytest.raises(TimeoutError, match=r"still running after 0\.0 s$"):
+        client.wait("0f7e", timeout=0.0)
 
 
 def test_a_closed_client_says_so(client: rebuno.Client) -> None:

@@ -491,6 +491,37 @@ def test_many_leases_are_renewed_in_one_request_where_the_kernel_can(server: Stu
     }
 
 
+RUNNER = "00000000-0000-4000-8000-000000000001"
+
+
+def test_every_request_under_a_lease_names_its_runner(server: StubServer) -> None:
+    """One that has none names none."""
+    client = client_of(server)
+    decision = reply(200, {"decision": "recorded"})
+    server.then(decision, decision, *[reply(204)] * 3, decision)
+    owned = LEASE._replace(runner=RUNNER)
+    client.submit(owned, Proposal("tool_call", "t", "{}"))
+    client.complete_step(owned, "step", "1")
+    client.renew([owned])
+    client.complete(owned, "1")
+    client.fail(owned, "x")
+    client.submit(LEASE, Proposal("tool_call", "t", "{}"))
+    named = [ask.headers.get("rebuno-runner") for ask in server.asked]
+    assert named == [*[RUNNER] * 5, None]
+
+
+def test_leases_that_are_renewed_together_have_a_runner_each(server: StubServer) -> None:
+    """In the body: one request speaks for many."""
+    client = client_of(server)
+    client.learn_extensions("leases, runner")
+    server.then(reply(200, {"superseded": []}))
+    client.renew([LEASE._replace(runner=RUNNER), LEASE])
+    [ask] = server.asked
+    assert "rebuno-runner" not in ask.headers
+    listed = json.loads(ask.body)["leases"]
+    assert [entry.get("runner") for entry in listed] == [RUNNER, None]
+
+
 def test_a_kernel_that_has_lost_an_extension_gets_plain_requests(server: StubServer) -> None:
     """One of an older release has taken its place; nothing fails for it for long."""
     client = client_of(server)

@@ -39,7 +39,11 @@ def operations(service: Service) -> list[list[str]]:
 
 def mutations(service: Service) -> list[str]:
     wanted = ("steps", "complete", "fail", "batch", "release")
-    return [request.last for request in service.wire.requests if request.last in wanted]
+    return [
+        request.last
+        for request in service.wire.requests
+        if request.last in wanted and request.method == "POST"
+    ]
 
 
 # -- what travels with what

@@ -72,6 +72,12 @@ def test_idle_connections_do_not_keep_it(slow: Slow) -> None:
             pass
 
 
+def test_it_may_be_closed_twice(slow: Slow) -> None:
+    server = Server(slow, "127.0.0.1", 0)
+    server.close()
+    server.close()
+
+
 @pytest.mark.parametrize(
     ("headers", "size", "status"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ def test_a_delivery_is_answered_at_once_and_run_by_another_thread(
     """Its lease is renewed by the time it was given; what the kernel can do is learnt from it."""
     answer = receiver.send(body_of(key), **{"REBUNO-EXTENSIONS": "batch, leases"})
     assert answer == WebhookAnswer(200)
-    receiver.runs(key)
+    wait_until(lambda: receiver.secured == [key], "the run")
     assert receiver.extensions == ["batch, leases"]
     [delivery] = receiver.webhook.deliveries
     assert delivery.lease.seconds == 60
@@ -206,6 +207,16 @@ def test_whatever_was_tampered_with_is_401(receiver: Receiver, key: LeaseKey, pa
     assert receiver.webhook.handle(headers, body) == WebhookAnswer(401)
     assert receiver.webhook.deliveries == []
     assert receiver.extensions == []
+
+
+def test_the_log_tells_once_of_a_secret_that_is_another(
+    receiver: Receiver, key: LeaseKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = body_of(key)
+    for _ in range(3):
+        receiver.webhook.handle({"rebuno-signature": sign_body("another", body)}, body)
+    [record] = caplog.records
+    assert "not signed with this agent's secret" in record.message
 
 
 @pytest.mark.parametrize("at", range(0, 160, 7))
@@ -303,6 +314,51 @@ def test_a_duplicate_is_answered_and_ignored(receiver: Receiver, key: LeaseKey) 
     assert receiver.deliver(key).status == 200
     assert receiver.webhook.join(20)
     assert receiver.run == [key]
+
+
+NAMES_RUNNER = {"Rebuno-Extensions": "request-id, runner"}
+
+
+def test_a_delivery_has_a_runner_of_its_own_where_the_kernel_names_them(
+    port: FaultyPort, receiver: Receiver, key: LeaseKey
+) -> None:
+    """Two processes that get the same webhook make two; for other kernels there are none."""
+    plain, second = Receiver(port), Receiver(port)
+    try:
+        for each, headers in ((receiver, NAMES_RUNNER), (second, NAMES_RUNNER), (plain, {})):
+            each.send(body_of(key), **headers)
+            wait_until(lambda each=each: each.run, "the run")
+        runners = [each.run[0].runner for each in (receiver, second, plain)]
+        assert runners[2] == ""
+        assert len({str(uuid.UUID(runner)) for runner in runners[:2]}) == 2
+    finally:
+        plain.close()
+        second.close()
+
+
+def test_a_delivery_with_a_runner_is_known_by_its_attempt(
+    receiver: Receiver, port: FaultyPort, key: LeaseKey
+) -> None:
+    """A duplicate is none of another, and a notice, which names no runner, means it."""
+    for headers in (NAMES_RUNNER, NAMES_RUNNER, {}):
+        assert receiver.send(body_of(key), **headers).status == 200
+    wait_until(lambda: len(receiver.secured) == 1, "the run")
+    beats = port.count("renew")
+    receiver.send(body_of(key, event="cancelled"))
+    wait_until(lambda: port.count("renew") > beats, "a heartbeat at once")
+    assert len(receiver.run) == 1
+
+
+def test_a_delivery_whose_heartbeat_is_refused_teaches_nothing(
+    receiver: Receiver, key: LeaseKey
+) -> None:
+    """What the kernel can do is in a header that is not signed: one that was captured, and sent
+    again without it, does not make the agent forget."""
+    receiver.send(body_of(key), **NAMES_RUNNER)
+    wait_until(lambda: len(receiver.secured) == 1, "the run")
+    receiver.deliver(key._replace(attempt=key.attempt + 1))
+    wait_until(lambda: len(receiver.ended_early) == 1, "the end of the refused one")
+    assert receiver.extensions == ["request-id, runner"]
 
 
 def test_an_older_attempt_is_ignored(

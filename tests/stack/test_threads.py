@@ -7,10 +7,14 @@ import contextvars
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures.thread import BrokenThreadPool
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.attempts import background
+from support.children import ChildScript
+from support.waiting import wait_until
 
 import rebuno_sync as rebuno
 from rebuno_sync import ExecutionFailed, NoActiveExecution, ToolError
@@ -305,3 +309,92 @@ def test_a_thread_that_is_nobodys_is_told_so_while_executions_are_live(
         with pytest.raises(NoActiveExecution, match="has lost the execution"):
             effect()
         done.set()
+
+
+# -- the pool's threads
+
+
+@pytest.mark.parametrize("where", ["pool", "parallel"])
+def test_the_interpreter_does_not_wait_for_a_hung_body(tmp_path: Path, where: str) -> None:
+    """Its threads are daemons; the exit is as quick as without them."""
+    program = Path(__file__).parent / "programs" / "hung_body.py"
+    with ChildScript(program, tmp_path, db=tmp_path / "kernel.db", where=where).start() as child:
+        child.hears("ends now")
+        assert child.ends_within(10)
+        assert child.returncode() == 0, child.errors
+
+
+def test_a_pool_has_no_more_threads_than_it_may() -> None:
+    """However much is submitted; they end when it is shut down."""
+    names = {f"bounded-{number}" for number in range(40)}
+    seen: set[int] = set()
+    together = threading.Barrier(3)
+
+    def body(_: str) -> None:
+        seen.add(threading.get_ident())
+        together.wait(20)
+
+    with rebuno.ThreadPoolExecutor(3, "bounded") as pool:
+        list(pool.map(body, sorted(names)[:39]))
+    assert len(seen) <= 3
+    wait_until(
+        lambda: not [it for it in threading.enumerate() if it.name == "bounded"],
+        "the end of the threads",
+    )
+
+
+def test_nothing_is_submitted_after_a_shutdown() -> None:
+    """What was queued runs all the same, or is cancelled when that is asked for."""
+    begun, go = threading.Event(), threading.Event()
+
+    def hold() -> str:
+        begun.set()
+        assert go.wait(20)
+        return "held"
+
+    pool = rebuno.ThreadPoolExecutor(1)
+    held, queued = pool.submit(hold), pool.submit(lambda: "queued")
+    assert begun.wait(20)
+    pool.shutdown(wait=False)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(hold)
+    go.set()
+    assert (held.result(20), queued.result(20)) == ("held", "queued")
+    begun.clear(), go.clear()
+    other = rebuno.ThreadPoolExecutor(1)
+    held, queued = other.submit(hold), other.submit(lambda: "queued")
+    assert begun.wait(20)
+    other.shutdown(wait=False, cancel_futures=True)
+    go.set()
+    assert held.result(20) == "held"
+    assert queued.cancelled()
+    pool.shutdown()
+    other.shutdown()
+
+
+def test_each_thread_of_a_pool_is_begun_by_the_initializer() -> None:
+    """Once; when it fails, nothing that waits will run."""
+    begun: list[str] = []
+    with rebuno.ThreadPoolExecutor(1, initializer=begun.append, initargs=("x",)) as pool:
+        assert [pool.submit(len, "ab").result(20) for _ in range(3)] == [2, 2, 2]
+    assert begun == ["x"]
+    with rebuno.ThreadPoolExecutor(1, initializer=lambda: 1 / 0) as broken:
+        futures = [broken.submit(len, "ab") for _ in range(2)]
+        with pytest.raises(BrokenThreadPool):
+            futures[0].result(20)
+        with pytest.raises(BrokenThreadPool):
+            broken.submit(len, "ab").result(20)
+
+
+def test_a_pool_that_was_used_before_a_fork_serves_both_sides(tmp_path: Path) -> None:
+    """The child has none of its threads, and begins its own."""
+    program = Path(__file__).parent / "programs" / "forked_pool.py"
+    # Newer interpreters warn of forks beside threads; the child is meant to work all the same.
+    script = ChildScript(
+        program,
+        tmp_path,
+        options=("-W", "error", "-W", "ignore:This process:DeprecationWarning"),
+        db=tmp_path / "kernel.db",
+    )
+    values = [2, 2, 4, 6, 6]
+    assert script.run() == [values, values, 0]

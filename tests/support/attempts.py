@@ -13,7 +13,7 @@ from rebuno_sync.heartbeat import RENEWER, Lease, Renewer
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.ports import AgentKernel
 
-__all__ = ["attempt", "background", "claimed", "created"]
+__all__ = ["AGENT", "attempt", "background", "claimed", "created"]
 
 AGENT = "agent-of-the-tests"
 

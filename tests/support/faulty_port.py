@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rebuno_sync.errors import NetworkError
 from rebuno_sync.ports import AgentKernel
-from rebuno_sync.types import Execution, LeaseKey, Proposal, Renewal, Step, StepDecision
+from rebuno_sync.types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
 
 __all__ = ["FaultyPort"]
 
@@ -93,11 +93,21 @@ class FaultyPort:
     def renews_together(self) -> bool:
         return self._kernel.renews_together
 
+    @property
+    def keeps_tries(self) -> bool:
+        return self._kernel.keeps_tries
+
     def get_execution(self, execution_id: str) -> Execution:
         return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))
 
     def list_steps(self, execution_id: str) -> list[Step]:
         return self._through("list_steps", lambda: self._kernel.list_steps(execution_id))
+
+    def recorded(self, execution_id: str) -> list[Recorded]:
+        return self._kernel.recorded(execution_id)
+
+    def wall(self) -> int:
+        return self._kernel.wall()
 
     def submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
         return self._through("submit", lambda: self._kernel.submit(lease, proposal))
@@ -109,6 +119,17 @@ class FaultyPort:
 
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         return self._through("fail_step", lambda: self._kernel.fail_step(lease, step_id, error))
+
+    def retrying(
+        self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
+    ) -> StepDecision:
+        return self._through(
+            "retrying",
+            lambda: self._kernel.retrying(lease, step_id, attempt, error, retry_in),
+        )
+
+    def begin_try(self, lease: LeaseKey, step_id: str, attempt: int) -> StepDecision:
+        return self._through("begin_try", lambda: self._kernel.begin_try(lease, step_id, attempt))
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         try:

@@ -6,13 +6,14 @@ import json
 
 from ...errors import APIError, api_error
 from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal
-from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit
+from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Try
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
 from .encoding import decision_json, error_json, list_json, step_json
 from .request import Response
 
 __all__ = [
+    "attempt",
     "batch",
     "complete",
     "complete_step",
@@ -27,21 +28,28 @@ __all__ = [
     "submit",
 ]
 
+_MOST_TRIES = 2**31
+_LONGEST_BACK_OFF_SECONDS = 1e9
+
 _SUBMIT = frozenset({"kind", "target", "args", "idempotency", "resources"})
 _COMPLETE_STEP = frozenset({"result", "captures", "capture_failures"})
 _FAIL_STEP = frozenset({"error", "captures", "capture_failures"})
+_ATTEMPT = frozenset({"attempt", "error", "retry_in"})
 _COMPLETE = frozenset({"output", "state"})
 _FAIL = frozenset({"error"})
 _BATCH = frozenset({"operations"})
 _OPERATION = frozenset({"op", "step_id"}) | _SUBMIT | _COMPLETE_STEP | _FAIL_STEP | _COMPLETE
 _LEASES = frozenset({"leases"})
+_LEASE = frozenset({"execution_id", "dispatch_id", "dispatch_attempt"})
 _METADATA = frozenset({"description", "input_schema", "output_schema"})
 
 
 def list_steps(call: Call) -> Response:
     execution_id = call.execution_id
     rows = call.core.records.steps(execution_id, call.request.query("status"), call.principal)
-    return json_response(list_json(step_json(execution_id, row) for row in rows))
+    # Not of the protocol: a resumed attempt asks what there is, which may hold megabytes.
+    values = call.request.query("values") != "none"
+    return json_response(list_json(step_json(execution_id, row, values=values) for row in rows))
 
 
 def get_step(call: Call) -> Response:
@@ -63,6 +71,16 @@ def complete_step(call: Call) -> Response:
 
 def fail_step(call: Call) -> Response:
     return _one(call, call.execution_id, _fail_step(call.fields(_FAIL_STEP), call.names[1]))
+
+
+def attempt(call: Call) -> Response:
+    fields = call.fields(_ATTEMPT)
+    number, retry_in = fields.integer("attempt"), fields.number("retry_in")
+    if not 0 < number < _MOST_TRIES:
+        raise bad_request("attempt must be a whole number from 1")
+    if not 0 <= retry_in <= _LONGEST_BACK_OFF_SECONDS:
+        raise bad_request(f"retry_in must be 0 to {_LONGEST_BACK_OFF_SECONDS:.0f} seconds")
+    return _one(call, call.execution_id, Try(call.names[1], number, fields.raw("error"), retry_in))
 
 
 def complete(call: Call) -> Response:
@@ -167,19 +185,19 @@ def renew_many(call: Call) -> Response:
 
 
 def _lease(item: object) -> LeaseKey:
-    if isinstance(item, dict) and item.keys() == {
-        "execution_id",
-        "dispatch_id",
-        "dispatch_attempt",
-    }:
-        execution_id, dispatch_id = (
-            uuid_text(value) if isinstance(value := item[name], str) else None
-            for name in ("execution_id", "dispatch_id")
+    if isinstance(item, dict) and item.keys() - {"runner"} == _LEASE:
+        execution_id, dispatch_id, runner = (
+            uuid_text(value) if isinstance(value := item.get(name), str) else None
+            for name in ("execution_id", "dispatch_id", "runner")
         )
         attempt = item["dispatch_attempt"]
-        if execution_id and dispatch_id and type(attempt) is int and 0 < attempt < 2**31:
-            return LeaseKey(execution_id, dispatch_id, attempt)
-    raise bad_request("a lease is an execution_id, a dispatch_id and a positive dispatch_attempt")
+        counts = type(attempt) is int and 0 < attempt < 2**31
+        if execution_id and dispatch_id and counts and (runner or "runner" not in item):
+            return LeaseKey(execution_id, dispatch_id, attempt, runner or "")
+    raise bad_request(
+        "a lease is an execution_id, a dispatch_id, a positive dispatch_attempt and perhaps a"
+        " runner, which is a UUID"
+    )
 
 
 # -- besides executions

@@ -46,7 +46,12 @@ class Call(NamedTuple):
         lease = lease_of(request, execution_id)
         sent_id = request.header("REBUNO_REQUEST_ID")
         if not sent_id:
-            return Asked(lease, self.principal, wants_notice=self.wants_notice)
+            return Asked(
+                lease,
+                self.principal,
+                wants_notice=self.wants_notice,
+                keeps_tries=self._names("attempts"),
+            )
         request_id = uuid_text(sent_id)
         if request_id is None:
             raise bad_request("Rebuno-Request-Id must be a UUID")
@@ -56,12 +61,16 @@ class Call(NamedTuple):
             bytes.fromhex(request_id.replace("-", "")),
             sha256(f"{request.method} {request.target}\n".encode() + request.body).digest(),
             self.wants_notice,
+            self._names("attempts"),
         )
 
     @property
     def wants_notice(self) -> bool:
         """Whether the agent understands ``cancel-notice`` (protocol.md 17)."""
-        return "cancel-notice" in self.request.header("REBUNO_EXTENSIONS")
+        return self._names("cancel-notice")
+
+    def _names(self, extension: str) -> bool:
+        return extension in self.request.header("REBUNO_EXTENSIONS")
 
 
 def json_response(text: str, status: int = 200) -> Response:

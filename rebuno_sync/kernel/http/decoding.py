@@ -52,14 +52,17 @@ def uuid_text(text: str) -> str | None:
 
 
 def lease_of(request: Request, execution_id: str) -> LeaseKey:
-    """The lease in the headers (protocol.md 5.4)."""
+    """The lease in the headers (protocol.md 5.4), with its runner where one is named."""
     dispatch_id = uuid_text(request.header("REBUNO_DISPATCH_ID"))
     if dispatch_id is None:
         raise bad_request("bad or missing Rebuno-Dispatch-Id")
     attempt = request.header("REBUNO_DISPATCH_ATTEMPT")
     if not _POSITIVE.fullmatch(attempt):
         raise bad_request("bad or missing Rebuno-Dispatch-Attempt")
-    return LeaseKey(execution_id, dispatch_id, int(attempt))
+    runner = uuid_text(sent) if (sent := request.header("REBUNO_RUNNER")) else ""
+    if runner is None:
+        raise bad_request("Rebuno-Runner must be a UUID")
+    return LeaseKey(execution_id, dispatch_id, int(attempt), runner)
 
 
 def _refuse_constant(name: str) -> NoReturn:

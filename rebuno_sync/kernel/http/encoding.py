@@ -53,6 +53,10 @@ def number_json(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
+def _number(value: float | None) -> str | None:
+    return None if value is None else number_json(float(value))
+
+
 def list_json(items: Iterable[str]) -> str:
     return "[" + ",".join(items) + "]"
 
@@ -84,7 +88,8 @@ def page_json(rows: Iterable[ExecutionRow], next_cursor: str | None) -> str:
     )
 
 
-def step_json(execution_id: str, row: StepRow) -> str:
+def step_json(execution_id: str, row: StepRow, *, values: bool = True) -> str:
+    """``values``: whether to tell its arguments, its result and its error."""
     return _object(
         (
             ("step_id", _text(row.step_id)),
@@ -95,9 +100,9 @@ def step_json(execution_id: str, row: StepRow) -> str:
             ("occurrence", str(row.occurrence)),
             ("status", _text(row.status)),
             ("idempotency", _text(row.idempotency)),
-            ("args", row.args),
-            ("result", row.result),
-            ("error", row.error),
+            ("args", row.args if values else None),
+            ("result", row.result if values else None),
+            ("error", row.error if values else None),
             ("started_at", _time(row.started_at)),
             ("completed_at", _time(row.completed_at)),
         )
@@ -110,12 +115,15 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
     subject = kind.partition(".")[0]
     if subject == "step":
         settled = kind in ("step.failed", "step.denied", "step.cancelled")
+        error = error if settled else detail.get("error")
         payload: list[_Member] = [
             ("step_id", _text(step_id)),
             ("step_type", _text(step_kind)),
             ("target", _text(target)),
             ("rule_id", _unless_empty(detail.get("rule_id"))),
-            ("error", error if settled else None),
+            ("error", error),
+            ("attempt", _number(detail.get("attempt"))),
+            ("retry_in", _number(detail.get("retry_in"))),
         ]
     elif subject == "execution":
         why = reason if kind in ("execution.failed", "execution.cancelled") else ""
@@ -132,6 +140,7 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("execution_id", _text(execution_id)),
             ("status", _text(dispatch_status(kind))),
             ("attempt", str(detail["attempt"])),
+            ("reason", _unless_empty(detail.get("reason"))),
         ]
     return _object(
         (
@@ -184,6 +193,8 @@ def decision_json(decision: StepDecision) -> str:
             ("approval_id", _unless_empty(decision.approval_id)),
             ("reason", _unless_empty(decision.reason)),
             ("rule_id", _unless_empty(decision.rule_id)),
+            ("attempt", _number(decision.attempt or None)),
+            ("retry_in", _number(decision.retry_in if decision.attempt else None)),
         )
     )
 

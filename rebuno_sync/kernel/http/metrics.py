@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -23,11 +24,13 @@ class Metrics:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._guard = threading.Lock()
         self._requests: Counter[tuple[str, str, int]] = Counter()
 
     def count(self, method: str, route: str, status: int) -> None:
         """One request was answered. ``route``: its entry in the table, not its path."""
-        self._requests[method, route, status] += 1
+        with self._guard:
+            self._requests[method, route, status] += 1
 
     def text(self) -> bytes:
         try:
@@ -48,7 +51,9 @@ class Metrics:
             "Requests answered by this process.",
             labels=["method", "route", "status"],
         )
-        for (method, route, answered), count in sorted(self._requests.copy().items()):
+        with self._guard:
+            counted = sorted(self._requests.items())
+        for (method, route, answered), count in counted:
             requests.add_metric([method, route, str(answered)], count)
         yield requests
         by_status, waiting = self._core.store().read(_standing)

@@ -39,6 +39,7 @@ ROUTES: dict[str, dict[str, Route]] = {
     "/v0/leases": {"POST": Route(Auth.HMAC, agents.renew_many)},
     f"{_EXECUTION}/complete": {"POST": Route(Auth.HMAC, agents.complete)},
     f"{_STEP}/fail": {"POST": Route(Auth.HMAC, agents.fail_step)},
+    f"{_STEP}/attempt": {"POST": Route(Auth.HMAC, agents.attempt)},
     f"{_STEP}/stream": {"POST": Route(Auth.HMAC, streams.publish)},
     _STEP: {"GET": Route(Auth.EITHER, agents.get_step)},
     f"{_EXECUTION}/fail": {"POST": Route(Auth.HMAC, agents.fail)},

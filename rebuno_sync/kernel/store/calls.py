@@ -1,8 +1,13 @@
-"""What agents elsewhere have asked under their leases: places of calls, answered requests."""
+"""What agents elsewhere have asked under their leases: who, places of calls, answered requests."""
 
 from __future__ import annotations
 
 import sqlite3
+
+
+def bind_runner(db: sqlite3.Connection, dispatch: int, runner: str) -> None:
+    """From its first request on, an attempt is its runner's."""
+    db.execute("UPDATE dispatches SET runner = ? WHERE n = ?", (runner, dispatch))
 
 
 def next_occurrence(db: sqlite3.Connection, dispatch: int, call: bytes) -> int:

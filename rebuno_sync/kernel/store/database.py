@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ...errors import StorageError
 from ..locks import WRITE, LockFile
+from .faults import PATIENCE_SECONDS, storage_errors
 from .gate import GATE
 from .migrations import MIGRATIONS
 
@@ -28,9 +29,6 @@ it."""
 
 APPLICATION_ID = 0x7262_6E6F
 """``rbno``: marks our files, so that another program's database is never touched."""
-
-PATIENCE_SECONDS = 60.0
-"""How long a write waits for other processes, ours and others'."""
 
 CHECKPOINT_EVERY_COMMITS = 1000
 
@@ -283,11 +281,26 @@ class Database:
         try:
             self._look_for_change()
         finally:
-            with self._guard:
-                self._polling = False
-                self._changed.notify()  # Another waiter polls next.
-                if self._ended.is_set():
-                    self._close_watch()
+            self._stop_polling()
+
+    def has_changed(self, seen: int) -> bool:
+        """Whether the file changed since ``generation`` was ``seen``, asked now."""
+        with self._guard:
+            polls = not self._polling and self._generation == seen
+            self._polling = self._polling or polls
+        if polls:
+            try:
+                self._look_for_change()
+            finally:
+                self._stop_polling()
+        return self._generation != seen
+
+    def _stop_polling(self) -> None:
+        with self._guard:
+            self._polling = False
+            self._changed.notify()  # Another waiter polls next.
+            if self._ended.is_set():
+                self._close_watch()
 
     def _look_for_change(self) -> None:
         with GATE.inside(), storage_errors(self.path):
@@ -358,30 +371,3 @@ class Database:
         for connection in [*self._pool, self._watch, self._writer]:
             if connection is not None:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-
-
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise storage_error(path, error) from error
-
-
-_ADVICE = {
-    "SQLITE_BUSY": f"another program has held its write lock for {PATIENCE_SECONDS:.0f} seconds",
-    "SQLITE_FULL": "the disk is full; what was recorded is safe, make room and run again",
-    "SQLITE_NOTADB": "it is not an SQLite database; name another file for the kernel",
-    "SQLITE_READONLY": "it cannot be written; check its owner and its folder's",
-    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and is writable",
-    "SQLITE_CORRUPT": "it is damaged; restore a backup",
-}
-
-
-def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
-    """What a person can do about an error of SQLite."""
-    name = getattr(error, "sqlite_errorname", "")
-    for prefix, text in _ADVICE.items():
-        if name.startswith(prefix):
-            return StorageError(f"the kernel's file {path}: {text} (SQLite: {error})")
-    return StorageError(f"the kernel's file {path} cannot be used: {error}")

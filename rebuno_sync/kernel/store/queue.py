@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...types import LeaseKey
 from .rows import REMOTE
 from .tables import LIVE
 
@@ -83,6 +84,12 @@ def held_elsewhere(db: sqlite3.Connection, agent_id: str, here: str) -> list[tup
     return db.execute(
         f"{_IN_FLIGHT} AND d.owner NOT IN (?, ?) ORDER BY d.renewed", (agent_id, REMOTE, here)
     ).fetchall()
+
+
+def is_held(db: sqlite3.Connection, lease: LeaseKey) -> bool:
+    """Whether the attempt is the newest of its dispatch, and that is in flight."""
+    sql = "SELECT 1 FROM dispatches WHERE id = ? AND attempt = ? AND status = 'in_flight'"
+    return db.execute(sql, (lease.dispatch_id, lease.attempt)).fetchone() is not None
 
 
 def next_deadline(db: sqlite3.Connection) -> float | None:

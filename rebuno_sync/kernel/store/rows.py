@@ -86,6 +86,9 @@ class Standing(NamedTuple):
     agent_id: str
     owner: str | None
     wants_notice: int
+    runner: str | None
+    """Who has asked first under the newest attempt: ``""`` for one without a name, ``None`` while
+    nobody has."""
 
 
 class StepRow(NamedTuple):
@@ -104,6 +107,8 @@ class StepRow(NamedTuple):
     parent: str
     started_at: int | None
     completed_at: int | None
+    tries: int = 0
+    retry_due: float | None = None
 
 
 class DispatchRow(NamedTuple):

@@ -17,6 +17,7 @@ from . import tables
 from .commits import SharedCommits
 from .database import PATIENCE_SECONDS, Database
 from .owners import Owner
+from .watch import Watch
 
 __all__ = ["Store"]
 
@@ -30,6 +31,7 @@ class Store:
         self.database = database
         self.attempts = Attempts()
         self.owner = Owner(database.lock, str(clock.new_id()), self.attempts)
+        self.watch = Watch(database, self.attempts)
         self._commits = SharedCommits(database, self.owner.reassert)
         self.abandoned = False
         self.forked_open = False
@@ -108,6 +110,7 @@ class Store:
             if self._users > 0 or _open.get(self.database.path) is not self:
                 return
             del _open[self.database.path]
+            self.watch.close()
             try:
                 # On a full disk others find out by the lock that we are gone.
                 with suppress(StorageError):

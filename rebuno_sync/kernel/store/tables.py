@@ -14,6 +14,7 @@ from .rows import DispatchRow, ExecutionRow, Standing, StepRow
 
 _EXECUTION = ", ".join(ExecutionRow._fields)
 _STEP = ", ".join(StepRow._fields)
+_NEW_STEP = ", ".join(StepRow._fields[1:-2])
 _DISPATCH = ", ".join(DispatchRow._fields)
 _ARGS = StepRow._fields.index("args") - 1
 """Where the arguments are in a row without its number."""
@@ -137,7 +138,7 @@ _STANDING = """
 SELECT e.n, e.status, e.deadline_due,
        (SELECT max(seq) FROM events WHERE execution = e.n),
        d.n, d.status, d.attempt, d.strikes, d.lease_seconds, d.renewed, e.agent_id, d.owner,
-       d.wants_notice
+       d.wants_notice, d.runner
 FROM executions e LEFT JOIN dispatches d ON d.id = ? AND d.execution = e.n
 WHERE e.id = ?"""
 
@@ -148,7 +149,7 @@ def standing(db: sqlite3.Connection, lease: LeaseKey) -> Standing | None:
         return None
     n, status, deadline, seq, dispatch, dispatch_status, *rest = row
     if dispatch is None:
-        rest = [0, 0, 0.0, 0.0, row[-3], None, 0]
+        rest = [0, 0, 0.0, 0.0, row[-4], None, 0, None]
         return Standing(n, ExecutionStatus(status), deadline, seq, None, None, *rest)
     return Standing(
         n, ExecutionStatus(status), deadline, seq, dispatch, DispatchStatus(dispatch_status), *rest
@@ -170,7 +171,7 @@ _SMALL_BYTES = 2000
 
 def settled_step(db: sqlite3.Connection, lease: LeaseKey, step_id: str) -> SettledStep | None:
     """A settled step, read together with the lease's fence."""
-    execution_id, dispatch_id, attempt = lease
+    execution_id, dispatch_id, attempt, _ = lease
     sql = _SETTLED + " AND s.step_id = ?"
     row = db.execute(sql, (dispatch_id, attempt, execution_id, step_id)).fetchone()
     return None if row is None else (row[0], StepStatus(row[1]), *row[2:])
@@ -178,7 +179,7 @@ def settled_step(db: sqlite3.Connection, lease: LeaseKey, step_id: str) -> Settl
 
 def small_settled_steps(db: sqlite3.Connection, lease: LeaseKey) -> list[SettledStep]:
     """Every settled step with a record of at most 2 kB, under the lease's fence."""
-    execution_id, dispatch_id, attempt = lease
+    execution_id, dispatch_id, attempt, _ = lease
     sql = _SETTLED + " AND length(coalesce(s.result, s.error, '')) <= ?"
     rows = db.execute(sql, (dispatch_id, attempt, execution_id, _SMALL_BYTES)).fetchall()
     return [(row[0], StepStatus(row[1]), *row[2:]) for row in rows]
@@ -223,7 +224,11 @@ def count_steps(db: sqlite3.Connection, execution: int) -> int:
 
 
 def executing_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
-    sql = f"SELECT {_STEP} FROM steps WHERE execution = ? AND status = 'executing' ORDER BY n"
+    """Those under way, between two tries too."""
+    sql = (
+        f"SELECT {_STEP} FROM steps WHERE execution = ?"
+        " AND (status = 'executing' OR status = 'allowed' AND tries > 0) ORDER BY n"
+    )
     return [row for row in map(_step, db.execute(sql, (execution,)).fetchall()) if row]
 
 
@@ -253,9 +258,9 @@ def enclosed_steps(
 
 
 def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -> int:
-    """``row`` is a ``StepRow`` without its number."""
+    """``row`` is a ``StepRow`` without its number and its tries."""
     cursor = db.execute(
-        f"INSERT INTO steps (execution, {_STEP[3:]}) VALUES"
+        f"INSERT INTO steps (execution, {_NEW_STEP}) VALUES"
         " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (execution, *row[:_ARGS], texts.pack(db, str(row[_ARGS])), *row[_ARGS + 1 :]),
     )
@@ -265,6 +270,14 @@ def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -
 
 def start_step(db: sqlite3.Connection, n: int, now: int) -> None:
     db.execute("UPDATE steps SET status = 'executing', started_at = ? WHERE n = ?", (now, n))
+
+
+def put_back_step(db: sqlite3.Connection, n: int, tries: int, at: int, due: float) -> None:
+    """So many tries have failed; the next one may begin when ``due``."""
+    db.execute(
+        "UPDATE steps SET status = 'allowed', tries = ?, retry_at = ?, retry_due = ? WHERE n = ?",
+        (tries, at, due, n),
+    )
 
 
 def settle_step(
@@ -323,7 +336,7 @@ def claim_dispatch(
 ) -> None:
     db.execute(
         "UPDATE dispatches SET status = 'in_flight', attempt = attempt + 1, strikes = strikes + 1,"
-        " owner = ?, lease_seconds = ?, renewed = ?, wants_notice = 0 WHERE n = ?",
+        " owner = ?, lease_seconds = ?, renewed = ?, wants_notice = 0, runner = NULL WHERE n = ?",
         (owner, lease_seconds, monotonic, n),
     )
     db.execute("DELETE FROM occurrences WHERE dispatch = ?", (n,))
@@ -364,6 +377,11 @@ def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
     )
     db.execute(
         "UPDATE dispatches SET due = ? + (due_at - ?) / 1e6 WHERE status <> 'exhausted'",
+        (boottime, now),
+    )
+    db.execute(
+        "UPDATE steps SET retry_due = ? + (retry_at - ?) / 1e6"
+        " WHERE status = 'allowed' AND retry_at IS NOT NULL",
         (boottime, now),
     )
     db.execute(

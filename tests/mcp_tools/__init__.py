@@ -1,0 +1,1 @@
+"""MCP tools, against real servers of the `mcp` package."""

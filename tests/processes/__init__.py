@@ -1,0 +1,1 @@
+"""A process that has used everything, and those that it forks or spawns."""

@@ -1,0 +1,151 @@
+"""Handlers that do not stop when they are told to, and handlers that hang."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.services import Service
+from support.waiting import wait_until
+
+import rebuno_sync as rebuno
+
+TOLD = "cancel requested, body still running"
+
+
+@pytest.fixture
+def freed() -> Iterator[threading.Event]:
+    """Frees every body at the end of the test."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def in_a_queue(freed: threading.Event) -> None:
+    waiting: queue.Queue[int] = queue.Queue()
+    while not freed.is_set():
+        try:
+            waiting.get(timeout=0.2)
+        except queue.Empty:
+            continue
+
+
+def in_a_loop(freed: threading.Event) -> None:
+    number = 0
+    while not freed.is_set():
+        number += 1
+
+
+@pytest.mark.parametrize("body", [in_a_queue, in_a_loop])
+def test_c7g_a_body_that_goes_on_after_a_cancel_is_told_of_and_keeps_no_place(
+    service: Service,
+    freed: threading.Event,
+    body: Callable[[threading.Event], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once in the log, with its stack, and on the agent until it ends; the execution is cancelled,
+    and another one gets its place."""
+    began = threading.Event()
+
+    def goes_on_and_on() -> None:
+        began.set()
+        body(freed)
+
+    def handler(goes_on: bool) -> str:
+        if goes_on:
+            rebuno.step("body", goes_on_and_on)
+        return "served"
+
+    agent = service.agent(handler, workers=1)
+    execution = service.client.create("served", {"goes_on": True})
+    assert began.wait(20)
+    service.client.cancel(execution.id)
+    assert service.run({"goes_on": False}) == "served"
+    wait_until(lambda: agent.lingering, "the report of it")
+    assert service.client.get(execution.id).status == "cancelled"
+    assert list(agent.lingering) == [execution.id]
+    assert body.__name__ in agent.lingering[execution.id]
+    [told] = [it.getMessage() for it in caplog.records if TOLD in it.getMessage()]
+    assert execution.id in told
+    assert body.__name__ in told
+    freed.set()
+    wait_until(lambda: not agent.lingering, "its end")
+    [step] = service.client.list_steps(execution.id)
+    assert (step.status, step.result) == ("cancelled", None)
+
+
+def test_a_handler_that_stops_in_time_is_not_told_of(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = threading.Event()
+
+    def handler() -> None:
+        began.set()
+        rebuno.execution().wait(60)
+
+    agent = service.agent(handler)
+    execution = service.client.create("served")
+    assert began.wait(20)
+    service.client.cancel(execution.id)
+    assert agent.join(20)
+    assert agent.lingering == {}
+    assert TOLD not in caplog.text
+
+
+def hanging_first(freed: threading.Event, hang: Callable[[], Any]) -> Callable[[], str]:
+    attempts: list[int] = []
+
+    def handler() -> str:
+        attempts.append(1)
+        if len(attempts) == 1:
+            hang()
+        return f"attempt {rebuno.execution().dispatch_attempt}"
+
+    return handler
+
+
+def test_a_handler_that_hangs_is_given_up_after_the_stall_timeout(
+    tmp_path: Any, freed: threading.Event
+) -> None:
+    """Its lease runs out, and another attempt completes the execution."""
+    with Service(tmp_path, lease_timeout=1.0) as service:
+        agent = service.agent(
+            hanging_first(freed, lambda: freed.wait(60)), stall_timeout=0.5, workers=1
+        )
+        execution = service.client.create("served")
+        assert service.client.wait(execution.id, timeout=20).output == "attempt 2"
+        wait_until(lambda: list(agent.lingering) == [execution.id], "the report of it")
+        freed.set()
+        wait_until(lambda: not agent.lingering, "its end")
+
+
+def test_without_a_stall_timeout_a_handler_may_be_still_for_ever(
+    tmp_path: Any, freed: threading.Event
+) -> None:
+    """It is renewed beyond its lease."""
+    with Service(tmp_path, lease_timeout=1.5) as service:
+        service.agent(hanging_first(freed, lambda: freed.wait(3)))
+        assert service.run() == "attempt 1"
+
+
+def test_waiting_is_no_stall(tmp_path: Any, freed: threading.Event) -> None:
+    """``execution().wait`` and back-off wait as long as they were told to, and effects in a row
+    move."""
+
+    def waits() -> None:
+        rebuno.execution().wait(2.5)
+        for _ in range(10):
+            rebuno.step("short", lambda: freed.wait(0.2))
+
+    with Service(tmp_path, lease_timeout=2.0) as service:
+        service.agent(hanging_first(freed, waits), stall_timeout=1.5)
+        assert service.run() == "attempt 1"
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf")])
+def test_a_stall_timeout_that_makes_no_sense_is_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="stall_timeout"):
+        rebuno.Agent("a", secret="s", base_url="http://localhost:1", stall_timeout=bad)
