@@ -31,7 +31,6 @@ from .moves import Inbox, start
 from .wire import AGENT, TOKEN, Wire
 
 DOCUMENT = json.loads(_document())
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = [
     (pattern, method) for pattern, methods in DOCUMENT["paths"].items() for method in methods
 ]

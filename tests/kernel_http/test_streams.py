@@ -259,6 +259,23 @@ def test_half_sent_requests_hold_up_nobody(server: Server, client: rebuno.Client
         assert client.agents()
 
 
+def test_answers_that_nobody_reads_hold_up_nobody(
+    wire: Wire, server: Server, client: rebuno.Client, lease: LeaseKey, step_id: str
+) -> None:
+    """More large ones than the server has threads."""
+    result = {"result": "x" * 6_000_000}
+    assert (
+        wire.act("POST", path_of(lease, f"/steps/{step_id}/complete"), result, lease).status == 200
+    )
+    ask = f"GET {path_of(lease, '/steps')} HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(2 * THREADS):
+            deaf = stack.enter_context(socket.create_connection((server.host, server.port)))
+            deaf.sendall(ask.encode())
+            assert deaf.recv(15) == b"HTTP/1.1 200 OK"
+        assert client.get(lease.execution_id).status == "running"
+
+
 def test_a_client_that_goes_is_noticed(server: Server, kernel: Kernel, lease: LeaseKey) -> None:
     with open_stream(server, lease.execution_id):
         assert kernel.core.deltas.streams == 1
