@@ -10,6 +10,7 @@ from ..errors import ConflictError, StorageError, api_error
 from ..ports import Clock
 from ..types import (
     DecisionKind,
+    Delta,
     Execution,
     ExecutionStatus,
     Idempotency,
@@ -27,6 +28,7 @@ from .reading import read_on_time
 from .store import Connection, Store, tables
 from .store.earlier import recorded_steps
 from .store.rows import Standing, StepRow
+from .streams import Deltas
 from .views import execution_view, step_view
 
 __all__ = ["AgentPort"]
@@ -44,9 +46,12 @@ class AgentPort:
     renews_together = True
     keeps_tries = True
 
-    def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
+    takes_deltas = True
+
+    def __init__(self, store: Callable[[], Store], clock: Clock, deltas: Deltas) -> None:
         self._store = store
         self._clock = clock
+        self._deltas = deltas
 
     def get_execution(self, execution_id: str) -> Execution:
         return execution_view(self._read(lambda db: executions.get(db, execution_id)))
@@ -185,6 +190,10 @@ class AgentPort:
         if decision.decision is DecisionKind.EXECUTION_TERMINAL:
             store.attempts.end(lease)
         return decision
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        """Publish a piece of what a step that runs receives (protocol.md 8.4)."""
+        self._deltas.publish(lease, Delta(step_id, seq, data))
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         now = Moment.of(self._clock)

@@ -92,7 +92,7 @@ class Kernel(Access, Keeping):
             deadline=deadline,
             retention=retention,
         )
-        self.agent = AgentPort(self._store, clock)
+        self.agent = AgentPort(self._store, clock, self.core.deltas)
         self._store()
 
     def _store(self) -> Store:

@@ -159,14 +159,14 @@ def test_a_handler_of_this_process_publishes_too(kernel: Kernel) -> None:
     assert claim is not None
     step_id = kernel.agent.submit(claim.lease, Proposal("llm_call", "m", "{}")).step_id
     listener = kernel.core.deltas.listen(claim.lease.execution_id)
-    kernel.core.deltas.publish(claim.lease, Delta(step_id, 0, "word"))
+    kernel.agent.delta(claim.lease, step_id, 0, "word")
     assert listener.take() == [Delta(step_id, 0, "word")]
     kernel.agent.complete_step(claim.lease, step_id, "1")
     with pytest.raises(ConflictError):
-        kernel.core.deltas.publish(claim.lease, Delta(step_id, 1, "late"))
+        kernel.agent.delta(claim.lease, step_id, 1, "late")
     late = claim.lease._replace(attempt=9)
     with pytest.raises(ConflictError, match="superseded"):
-        kernel.core.deltas.publish(late, Delta(step_id, 1, "late"))
+        kernel.agent.delta(late, step_id, 1, "late")
 
 
 # -- what is refused
