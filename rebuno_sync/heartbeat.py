@@ -111,9 +111,12 @@ class Lease:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             # Each in a thread of its own: one that blocks or raises a signal holds nobody up.
-            threading.Thread(
-                target=_call_quietly, args=(callback,), name="rebuno-on-cancel", daemon=True
-            ).start()
+            try:
+                threading.Thread(
+                    target=_call_quietly, args=(callback,), name="rebuno-on-cancel", daemon=True
+                ).start()
+            except RuntimeError:  # None can be had: better here than never.
+                _call_quietly(callback)
 
     def on_end(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once when the lease ends; at once if it has."""
@@ -157,10 +160,12 @@ def _call_quietly(callback: Callable[[], None]) -> None:
 
 @dataclass(eq=False, slots=True)
 class _Kept:
-    """A lease that is renewed. ``due``: when its next beat is; ``None`` while one is under way."""
+    """A lease that is renewed. ``due``: when its next beat is. ``unanswered_due``: the same while
+    one is under way; a request that hangs must not keep the next from being sent."""
 
     kernel: AgentKernel
-    due: float | None = None
+    due: float = 0.0
+    unanswered_due: float | None = None
 
 
 class Renewer:
@@ -180,16 +185,19 @@ class Renewer:
         self._stopped = False
 
     def keep(self, lease: Lease, kernel: AgentKernel) -> None:
-        """Renew ``lease`` from now on, until ``drop`` or its end. Once is enough."""
+        """Renew ``lease`` from now on, until ``drop`` or its end. Once is enough.
+
+        Raises ``RuntimeError`` when no thread can be had.
+        """
         with self._guard:
             if self._stopped or lease in self._kept:
                 return
-            self._kept[lease] = _Kept(kernel)
-            self._schedule(lease, self._clock.monotonic() + lease.interval)
-            if self._thread is None:
+            if self._thread is None:  # First: where none can be had, nothing is kept.
                 thread = threading.Thread(target=self._loop, name="rebuno-heartbeat", daemon=True)
                 thread.start()
                 self._thread = thread
+            self._kept[lease] = _Kept(kernel)
+            self._schedule(lease, self._clock.monotonic() + lease.interval)
 
     def drop(self, lease: Lease) -> None:
         """Renew it no more."""
@@ -241,10 +249,18 @@ class Renewer:
                     continue
             try:
                 for beat in self._take_due(self._clock.monotonic()):
-                    self._sender(beat.kernel).offer(beat)
+                    self._hand_over(beat)
             except Exception:
                 _log.exception("a heartbeat failed")
                 self._clock_out()
+
+    def _hand_over(self, beat: _Beat) -> None:
+        try:
+            self._sender(beat.kernel).offer(beat)
+        except RuntimeError as error:
+            _log.warning("heartbeats wait: %s", error)
+            for lease in beat.leases:
+                self._apply(lease, Renewal.UNKNOWN, sent_at=0.0)
 
     def _clock_out(self) -> None:
         """Keep a failing beat from spinning."""
@@ -315,13 +331,15 @@ class Renewer:
                     continue
                 lease = entry[2]
                 kept = self._kept[lease]
-                kept.due = None
                 if lease.over:
+                    kept.unanswered_due = None
                     continue
                 if lease.moves.stalled:
                     del self._kept[lease]
                     stalled.append(lease)
                     continue
+                self._schedule(lease, now + lease.interval)
+                kept.unanswered_due = kept.due
                 beat = open_.get(id(kept.kernel))
                 most = _LARGEST_BEAT if kept.kernel.renews_together else 1
                 if beat is None or len(beat.leases) >= most:
@@ -345,7 +363,7 @@ class Renewer:
             pause = min(pause, _RETRY_SECONDS)
         with self._guard:
             kept = self._kept.get(lease)
-            if kept is not None and kept.due is None:
+            if kept is not None and kept.due == kept.unanswered_due:
                 self._schedule(lease, self._clock.monotonic() + pause)
 
 

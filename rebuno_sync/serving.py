@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -26,9 +27,12 @@ __all__ = ["Server", "Stop", "stopped_by_signals"]
 _log = logging.getLogger(__name__)
 
 _LARGEST_PORT = 65535
+_MOST_CONNECTIONS = 10_000
+_OTHER_DESCRIPTORS = 400
+"""What a process has open besides: its files, what it asks of others, and the streams that were
+handed over."""
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _LOOK_SECONDS = 0.05
-_MOST_CONNECTIONS = 800
 _LARGEST_BODY = 64 * 2**20
 """Larger ones are not read at all; what is too large for an application, it says itself."""
 
@@ -72,8 +76,8 @@ class Server:
                 host=host,
                 port=port,
                 threads=threads,
-                # Idle and slow connections cost no thread; at the limit nobody else gets in.
-                connection_limit=_MOST_CONNECTIONS,
+                # A server that is at its limit accepts nobody until an idle one is dropped.
+                connection_limit=_most_connections(),
                 max_request_body_size=_LARGEST_BODY,
                 ident=None,
                 clear_untrusted_proxy_headers=True,
@@ -166,6 +170,14 @@ def _head(status: str, headers: list[tuple[str, str]], *, chunked: bool) -> byte
     how = ("Transfer-Encoding", "chunked") if chunked else ("Connection", "close")
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in [*headers, how])]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def _most_connections() -> int:
+    """As many as the system lets this process have: each agent keeps some dozens, idle."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    return max(min(_MOST_CONNECTIONS, most - _OTHER_DESCRIPTORS), most // 2)
 
 
 def _cannot_listen(host: str, port: int, error: Exception) -> OSError:

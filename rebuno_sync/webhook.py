@@ -159,12 +159,16 @@ class Webhook:
             if self._knows(key):
                 return _ACCEPTED
             self._here.setdefault(key.execution_id, []).append(delivery)
-        # Renewed while it waits for a thread: a long queue costs nobody an attempt.
-        self._renewer.keep(lease, self._kernel)
-        if not self._workers.offer(delivery):
-            self._forget(delivery)
-            return WebhookAnswer(503, "the queue is full")
-        return _ACCEPTED
+        try:
+            # Renewed while it waits for a thread: a long queue costs nobody an attempt.
+            self._renewer.keep(lease, self._kernel)
+            if self._workers.offer(delivery):
+                return _ACCEPTED
+            reason = "the queue is full"
+        except RuntimeError as error:
+            reason = f"no thread can be had: {error}"
+        self._forget(delivery)
+        return WebhookAnswer(503, reason)
 
     def _knows(self, key: LeaseKey) -> bool:
         """Whether that attempt, or a later one of its dispatch, is here or was."""

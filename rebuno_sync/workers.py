@@ -72,12 +72,20 @@ class Workers(Generic[T]):
         self._closed = False
 
     def offer(self, item: T) -> bool:
-        """Queue an item; ``False`` when closed or when the queue is full."""
+        """Queue an item; ``False`` when closed or when the queue is full.
+
+        Raises ``RuntimeError`` when no thread can be had that would ever take it.
+        """
         with self._guard:
             if self._closed or len(self._queue) >= self._longest_queue:
                 return False
             self._queue.append(item)
-            self._provide()
+            try:
+                self._provide()
+            except RuntimeError:
+                if not self._slots:
+                    self._queue.pop()
+                    raise
             return True
 
     def _provide(self) -> None:

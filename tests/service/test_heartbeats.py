@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from support.attempts import background
+from support.no_threads import no_threads
 from support.stub_server import Ask, StubServer, hang_up, reply
 from support.waiting import wait_until
 
@@ -234,3 +235,66 @@ def test_what_is_repeatable_is_repeated_while_the_lease_can_hold() -> None:
     with pytest.raises(NetworkError, match="late"):
         held.insist(call, once_sent=False)
     assert held.reason == "over"
+
+
+# -- no thread can be had
+
+
+def test_a_lease_that_could_not_be_kept_is_kept_when_it_is_asked_again(renewer: Renewer) -> None:
+    """What is refused for want of a thread leaves nothing behind that looks kept."""
+    with StubServer(reply(204)) as server:
+        short = accepted(seconds=0.3)
+        with no_threads(), pytest.raises(RuntimeError, match="thread"):
+            renewer.keep(short, client_of(server))
+        renewer.keep(short, client_of(server))
+        wait_until(lambda: len(server.asked) >= 2, "two heartbeats")
+
+
+def test_heartbeats_go_on_once_there_are_threads_again(
+    renewer: Renewer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All that were due meanwhile."""
+    with StubServer(reply(204)) as server:
+        client = client_of(server)
+        leases = [accepted(number, seconds=10.0) for number in range(3)]
+        for one in leases:
+            renewer.keep(one, client)
+        with no_threads():
+            for one in leases:
+                renewer.hurry(one)
+            wait_until(lambda: "heartbeats wait" in caplog.text, "the refusal")
+        wait_until(lambda: len(server.asked) >= 3, "a heartbeat of each")
+
+
+def test_an_end_is_told_without_a_thread() -> None:
+    """In the thread that finds it out, and to everybody who asked."""
+    told: list[int] = []
+    ending = accepted()
+    for number in range(2):
+        ending.on_end(lambda number=number: told.append(number))  # type: ignore[misc]
+    with no_threads():
+        ending.end("lost")
+    assert told == [0, 1]
+
+
+# -- one that hangs
+
+
+def test_a_heartbeat_that_is_never_answered_does_not_cost_the_lease(renewer: Renewer) -> None:
+    """The next one is sent in its time, on another connection."""
+    stuck = threading.Event()
+    first: list[Ask] = []
+
+    def hang_once(ask: Ask, sock: object) -> bool:
+        if not first:
+            first.append(ask)
+            stuck.wait(20)
+            return False
+        return reply(204)(ask, sock)  # type: ignore[arg-type]
+
+    with StubServer(hang_once) as server:
+        short = accepted(seconds=0.6)
+        renewer.keep(short, client_of(server))
+        wait_until(lambda: len(server.asked) >= 5, "more heartbeats")
+        assert short.holds()
+        stuck.set()

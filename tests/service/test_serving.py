@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,19 @@ def test_an_agent_closes_while_its_kernel_is_away(free: int) -> None:
     with background(lambda: agent.run(handler, host="127.0.0.1", port=0)) as running:
         agent.close()
         running.result(5.0)
+
+
+# -- connections
+
+
+def test_idle_connections_of_many_agents_hold_up_nobody(service: Service) -> None:
+    """Each process of an agent keeps some dozens; whoever comes after them is served at once."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with ExitStack() as idle:
+        for _ in range(150):
+            idle.enter_context(socket.create_connection((host, int(port))))
+        with rebuno.Client(service.url, TOKEN, timeout=10) as client:
+            assert client.agents() == []
 
 
 # -- children

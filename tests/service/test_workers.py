@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.attempts import background
+from support.no_threads import no_threads
 from support.waiting import wait_until
 
 from rebuno_sync.workers import Slot, Workers
@@ -145,3 +146,19 @@ def test_closing_gives_back_what_was_not_begun(gate: threading.Event) -> None:
     with background(lambda: crew.workers.join(20)) as joining:
         gate.set()
         assert joining.result()
+
+
+def test_what_no_thread_can_take_is_refused_and_not_kept() -> None:
+    """Where one runs already it will be its turn; where none does, whoever offers is told."""
+    crew = Crew(2)
+    done: list[str] = []
+    with no_threads(), pytest.raises(RuntimeError, match="thread"):
+        crew.workers.offer(lambda: done.append("refused"))
+    gate = threading.Event()
+    assert crew.workers.offer(lambda: gate.wait(20))
+    wait_until(lambda: threads() == 1, "the thread")
+    with no_threads():
+        assert crew.workers.offer(lambda: done.append("queued"))
+    gate.set()
+    assert crew.workers.join(20)
+    assert done == ["queued"]

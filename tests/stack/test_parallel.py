@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.attempts import attempt, created
+from support.labels import label
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
@@ -90,7 +91,7 @@ def test_no_more_calls_run_at_once_than_are_allowed(kernel: Kernel, max_workers:
         ({"a": add}, "must be a list of calls"),
         (add, "must be a list of calls"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_what_is_no_call_is_refused_before_anything_begins(
     kernel: Kernel, calls: Any, said: str
