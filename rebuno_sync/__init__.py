@@ -32,6 +32,7 @@ from .errors import (
     failure_reason,
 )
 from .host import Agent
+from .llm import http_client, httpx_client
 from .local import run
 from .parallelism import parallel
 from .patching import patched
@@ -69,6 +70,8 @@ __all__ = [
     "errors",
     "execution",
     "failure_reason",
+    "http_client",
+    "httpx_client",
     "now",
     "parallel",
     "patched",

@@ -28,6 +28,7 @@ from .errors import (
     failure_reason,
 )
 from .heartbeat import RENEWER, Lease, Renewer
+from .llm.unrecorded import follow_environment
 from .logs import learn_what_is_recorded
 from .ports import AgentKernel
 from .refusals import raise_for_refusal
@@ -100,6 +101,7 @@ def dispatch(
     back and with the step that it struck left as it is.
     """
     execution_id = lease.key.execution_id
+    follow_environment()
     try:
         renewer.keep(lease, kernel)
         execution = lease.insist(lambda: kernel.get_execution(execution_id), once_sent=False)

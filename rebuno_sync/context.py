@@ -23,6 +23,7 @@ from .errors import (
 from .failures import encode_failure, not_storable
 from .frames import LEAVES_THE_STEP, Frame, Results, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
+from .model_calls import ModelCallSeams
 from .outcomes import Ran, live, replayed
 from .past import Past
 from .ports import AgentKernel
@@ -49,12 +50,13 @@ _frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_fra
 _live: set[ExecutionContext] = set()
 
 
-class ExecutionContext:
+class ExecutionContext(ModelCallSeams):
     """One attempt of an execution, as its handler sees it. Thread-safe."""
 
     def __init__(
         self, kernel: AgentKernel, lease: Lease, execution: Execution, *, strict: bool = False
     ) -> None:
+        super().__init__()
         self.id = execution.id
         self.agent_id = execution.agent_id
         self.input = execution.input
@@ -118,9 +120,10 @@ class ExecutionContext:
             self._stopped.wait(seconds)
         self.check()
 
-    def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Call ``callback``, from another thread, when the lease of this attempt ends."""
-        self._lease.on_end(callback)
+    def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback``, from another thread, when the lease of this attempt ends; what is
+        returned takes that back."""
+        return self._lease.on_end(callback)
 
     def invoke_tool(
         self,
@@ -158,16 +161,12 @@ class ExecutionContext:
         or a signal.
         """
         outer = self._current_frame()
-        if outer is not None and outer.step_id:
-            proposal = proposal._replace(parent=outer.step_id)
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
         with self._bodies.one_more():
-            self.check()
-            decision = self._submit(proposal, outer)
+            decision = self._propose(proposal, outer)
             if decision.decision == DecisionKind.PROCEED:
-                self.check()
                 return self._run(decision, proposal, run, codec, outer, bounds)
-        return self._follow(decision, proposal.target, codec, outer)
+        return replayed(decision, proposal.target, codec)
 
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         def propose() -> StepDecision:
@@ -183,18 +182,17 @@ class ExecutionContext:
             return ask()
         return outer.results.decided(proposal, ask)
 
-    def _follow(
-        self,
-        decision: StepDecision,
-        target: str,
-        codec: Codec,
-        outer: Frame[ExecutionContext] | None,
-    ) -> object:
-        """Do as the kernel decided, where no body runs."""
+    def _propose(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
+        """Submit an effect; the decision is ``proceed`` or ``replay``, a refusal is raised."""
+        if outer is not None and outer.step_id:
+            proposal = proposal._replace(parent=outer.step_id)
+        self.check()
+        self._close_ended_calls()
+        decision = self._submit(proposal, outer)
         match decision.decision:
-            case DecisionKind.REPLAY:
+            case DecisionKind.PROCEED | DecisionKind.REPLAY:
                 self.check()
-                return replayed(decision, target, codec)
+                return decision
             case DecisionKind.DENIED:
                 raise refused(
                     outer, PolicyError(decision.reason or "policy_denied", decision.rule_id)
@@ -205,7 +203,7 @@ class ExecutionContext:
                 self._stop(Blocked())
             case DecisionKind.EXECUTION_TERMINAL:
                 self._stop(Terminated())
-        raise RebunoError(f"unexpected step decision: {decision.decision!r} for {target!r}")
+        raise RebunoError(f"unexpected step decision: {decision!r} for {proposal.target!r}")
 
     def _run(
         self,
@@ -253,10 +251,11 @@ class ExecutionContext:
         """Run a body in its frame and encode what came of it."""
         token = _frame.set(frame)
         try:
-            if timeout is None:
-                value = run()
-            else:
-                value = within(timeout, run, self._bodies.one_more, frame.step_id)
+            with self._closing_calls(frame):
+                if timeout is None:
+                    value = run()
+                else:
+                    value = within(timeout, run, self._bodies.one_more, frame.step_id)
         except BaseException as error:
             self._stop_if_marked(frame)
             if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):
@@ -351,7 +350,8 @@ class ExecutionContext:
         _live.add(self)
         self.past.move(1)
         try:
-            return fn()
+            with self._closing_calls(frame):
+                return fn()
         finally:
             self.past.move(-1)
             frame.ended = True

@@ -118,13 +118,22 @@ class Lease:
             except RuntimeError:  # None can be had: better here than never.
                 _call_quietly(callback)
 
-    def on_end(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once when the lease ends; at once if it has."""
+    def on_end(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` once when the lease ends; at once if it has.
+
+        What is returned takes that back.
+        """
         with self._guard:
             if not self._over.is_set():
                 self._callbacks.append(callback)
-                return
+                return lambda: self._take_back(callback)
         _call_quietly(callback)
+        return lambda: None
+
+    def _take_back(self, callback: Callable[[], None]) -> None:
+        with self._guard:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
 
     def wait(self, seconds: float) -> bool:
         """Sleep, or return ``True`` as soon as the lease ends."""

@@ -6,12 +6,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from .clock import SYSTEM
 from .errors import APIError, NetworkError, NotFoundError, api_error
+from .messages import (
+    EXTENSIONS,
+    decision_of,
+    extensions_in,
+    lease_entry,
+    outcome_body,
+    recorded_of,
+    submit_body,
+)
 from .ports import Clock
 from .remote_clock import RemoteClock
 from .replies import error_of, understood
@@ -19,19 +27,7 @@ from .signing import sign_body, sign_request
 from .transport import Reply, Transport
 from .types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
 
-__all__ = [
-    "EXTENSIONS",
-    "Answer",
-    "KernelClient",
-    "NotOffered",
-    "decision_of",
-    "extensions_in",
-    "outcome_body",
-    "submit_body",
-]
-
-EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
-"""The extensions that this agent understands (protocol.md 17, and the service page)."""
+__all__ = ["Answer", "KernelClient", "NotOffered"]
 
 _UNAUTHORIZED = 401
 _LARGEST_BODY = 10 * 2**20
@@ -93,6 +89,8 @@ class KernelClient:
     def renews_together(self) -> bool:
         return "leases" in self._extensions
 
+    takes_deltas = True
+
     @property
     def keeps_tries(self) -> bool:
         return "attempts" in self._extensions
@@ -122,7 +120,7 @@ class KernelClient:
     def recorded(self, execution_id: str) -> list[Recorded]:
         # A kernel that does not know this parameter tells all, as if it were not there.
         steps = self._steps(_path(execution_id) + "/steps?values=none")
-        found = [_recorded(step) for step in steps]
+        found = [recorded_of(step) for step in steps]
         return sorted(found, key=lambda step: step.started_at or 0)
 
     def wall(self) -> int:
@@ -139,6 +137,10 @@ class KernelClient:
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/fail"
         return decision_of(self._post(path, outcome_body("error", error), lease))
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        path = f"{_path(lease.execution_id)}/steps/{quote(step_id, safe='')}/stream"
+        self._post(path, json.dumps({"seq": seq, "data": data}), lease)
 
     def retrying(
         self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
@@ -171,7 +173,7 @@ class KernelClient:
         return Renewal.ACCEPTED
 
     def _renew_together(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
-        listed = [_listed(lease) for lease in leases]
+        listed = [lease_entry(lease) for lease in leases]
         try:
             answer = self._post_extension("leases", "/v0/leases", json.dumps({"leases": listed}))
             gone = understood("renewals", lambda: set(answer["superseded"] or ()))
@@ -312,81 +314,12 @@ class KernelClient:
 _NAMED = ", ".join(EXTENSIONS)
 
 
-def extensions_in(named: str) -> frozenset[str]:
-    """Those in a header ``Rebuno-Extensions`` that this agent understands."""
-    return frozenset(EXTENSIONS) & {name.strip() for name in named.split(",")}
-
-
-def _listed(lease: LeaseKey) -> dict[str, str | int]:
-    fields: dict[str, str | int] = {
-        "execution_id": lease.execution_id,
-        "dispatch_id": lease.dispatch_id,
-        "dispatch_attempt": lease.attempt,
-    }
-    return {**fields, "runner": lease.runner} if lease.runner else fields
-
-
 def _is_not_found(error: APIError) -> bool:
     return isinstance(error, NotFoundError)
 
 
 def _path(execution_id: str) -> str:
     return f"/v0/executions/{quote(execution_id, safe='')}"
-
-
-def _recorded(step: Step) -> Recorded:
-    return Recorded(
-        step.step_id,
-        step.kind,
-        step.target,
-        step.args_hash,
-        step.status.terminal,
-        step.idempotency,
-        None,
-        _microseconds(step.started_at),
-        _microseconds(step.completed_at),
-    )
-
-
-def _microseconds(at: datetime | None) -> int | None:
-    return None if at is None else round(at.timestamp() * 1_000_000)
-
-
-def submit_body(proposal: Proposal) -> str:
-    """What a submit says. The arguments are spliced in as they are: parsing and writing 30 KB
-    again costs more than the rest."""
-    return (
-        f'{{"kind":{json.dumps(proposal.kind)},"target":{json.dumps(proposal.target)},'
-        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"}}'
-    )
-
-
-def outcome_body(member: str, text: str) -> str:
-    """What an outcome says: one member, whose JSON text is given."""
-    return f'{{"{member}":{text}}}'
-
-
-def decision_of(answer: Any) -> StepDecision:
-    """A decision (protocol.md 3.3); raises ``NetworkError`` for what is none."""
-    return understood("a decision", lambda: _decision(answer))
-
-
-def _decision(answer: Any) -> StepDecision:
-    return StepDecision(
-        decision=answer["decision"],
-        step_id=answer.get("step_id", ""),
-        result_json=_text(answer, "result"),
-        error_json=_text(answer, "error"),
-        approval_id=answer.get("approval_id", ""),
-        reason=answer.get("reason", ""),
-        rule_id=answer.get("rule_id", ""),
-        attempt=int(answer.get("attempt") or 0),
-        retry_in=float(answer.get("retry_in") or 0.0),
-    )
-
-
-def _text(answer: dict[str, Any], key: str) -> str | None:
-    return json.dumps(answer[key], separators=(",", ":")) if key in answer else None
 
 
 def _read(reply: Reply, what: str) -> Any:

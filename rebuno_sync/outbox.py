@@ -18,7 +18,8 @@ from .errors import APIError, Interrupted, NetworkError, api_error
 from .failures import not_storable
 from .heartbeat import Lease
 from .held import Held, Request, size_of
-from .kernel_client import Answer, KernelClient, NotOffered, decision_of
+from .kernel_client import Answer, KernelClient, NotOffered
+from .messages import decision_of, submit_operation
 from .replies import error_of
 from .sender import Sender
 from .types import (
@@ -54,6 +55,8 @@ class Outbox:
     A held result that the kernel refuses for good is recorded as a failure of its step; the
     handler has gone on with it, so every later call raises ``Interrupted``.
     """
+
+    takes_deltas = True
 
     def __init__(self, kernel: KernelClient, lease: Lease, sender: Sender) -> None:
         self._kernel = kernel
@@ -96,8 +99,7 @@ class Outbox:
         return decision
 
     def _submit(self, lease: LeaseKey, proposal: Proposal) -> StepDecision:
-        """Send the submit, or the very request whose answer was lost, with what is held if it
-        can."""
+        """Send the submit, or the request whose answer was lost, with what is held if it can."""
         request = self._lost.get(proposal.request_id)
         again = request is not None
         if request is None:
@@ -108,7 +110,7 @@ class Outbox:
             if request.held:
                 with self._sending:
                     answer = self._send_together(
-                        request.held, _submit(proposal), request.id, again=again
+                        request.held, submit_operation(proposal), request.id, again=again
                     )
                 if answer is not None:
                     return decision_of(answer.body)
@@ -202,6 +204,9 @@ class Outbox:
 
     def list_steps(self, execution_id: str) -> list[Step]:
         return self._kernel.list_steps(execution_id)
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        self._kernel.delta(lease, step_id, seq, data)
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         return self._kernel.renew(leases)
@@ -381,14 +386,6 @@ class _Success(NamedTuple):
 def _may_be_held(proposal: Proposal) -> bool:
     safe = proposal.idempotency == Idempotency.SAFE_TO_RETRY
     return safe and proposal.kind != StepKind.LLM_CALL
-
-
-def _submit(proposal: Proposal) -> str:
-    return (
-        f'{{"op":"submit","kind":{json.dumps(proposal.kind)},'
-        f'"target":{json.dumps(proposal.target)},"args":{proposal.args or "null"},'
-        f'"idempotency":"{proposal.idempotency}"}}'
-    )
 
 
 def _refusal(answer: Answer) -> APIError:

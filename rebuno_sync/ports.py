@@ -32,6 +32,10 @@ class AgentKernel(Protocol):
         """Whether ``renew`` of many leases takes about as long as of one."""
 
     @property
+    def takes_deltas(self) -> bool:
+        """Whether anybody can see what ``delta`` publishes."""
+
+    @property
     def keeps_tries(self) -> bool:
         """Whether it keeps the failed tries of a step (protocol.md 17, ``attempts``): only then
         ``retrying`` and ``begin_try`` may be called."""
@@ -57,6 +61,10 @@ class AgentKernel(Protocol):
 
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         """Record an effect's error (protocol.md 8.2). May be repeated."""
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        """Publish a piece, at most 7,000 bytes, of what a step that runs receives (protocol.md
+        8.4); ``seq`` counts from 0 for each step. It is not recorded and may be lost."""
 
     def retrying(
         self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float

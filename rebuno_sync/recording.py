@@ -85,6 +85,14 @@ class Recording:
         self._stop_if_unlike(decision)
         return decision
 
+    @property
+    def takes_deltas(self) -> bool:
+        return self._kernel.takes_deltas
+
+    def publish(self, step_id: str, seq: int, data: str) -> None:
+        """Publish a piece of a stream, once; it may be lost."""
+        self._kernel.delta(self._lease.key, step_id, seq, data)
+
     def retrying(self, step_id: str, attempt: int, failure: str, retry_in: float) -> None:
         """Record that a try failed and is followed by another, where the kernel keeps that."""
         self._tell(

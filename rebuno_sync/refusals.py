@@ -3,12 +3,13 @@ of them (protocol.md 13.9)."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
 from .errors import Blocked, LeaseSuperseded, PolicyError, RateLimited, Terminated
 
-__all__ = ["raise_for_refusal"]
+__all__ = ["raise_for_refusal", "refusal_response"]
 
 _MOST_EXCEPTIONS = 10
 _REFUSAL = re.compile(r"rebuno_refusal: (\w+)(?: reason=(.*))?")
@@ -21,6 +22,16 @@ _SIGNALS = {
     "execution_terminal": Terminated,
     "lease_superseded": LeaseSuperseded,
 }
+
+
+def refusal_response(refusal: PolicyError | RateLimited) -> tuple[int, str, str]:
+    """The status, the message and the JSON body that stand for a model call that was refused."""
+    denied = isinstance(refusal, PolicyError)
+    word = "denied" if denied else "rate_limited"
+    reason = refusal.message if isinstance(refusal, PolicyError) else str(refusal)
+    message = f"rebuno_refusal: {word}" + (f" reason={reason}" if reason else "")
+    body = json.dumps({"error": {"type": "rebuno_refusal", "message": message}})
+    return 403 if denied else 429, message, body
 
 
 def raise_for_refusal(error: BaseException) -> None:

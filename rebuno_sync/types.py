@@ -35,6 +35,7 @@ __all__ = [
     "StepDecision",
     "StepKind",
     "StepStatus",
+    "Usage",
     "check_idempotency",
 ]
 
@@ -259,6 +260,13 @@ class ExecutionPage(_Wire):
     next_cursor: str | None = None
 
 
+class Usage(_Wire):
+    """Tokens that a model call used (protocol.md 8.3)."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
 class Step(_Wire):
     """One recorded effect (protocol.md 3.2)."""
 
@@ -273,6 +281,8 @@ class Step(_Wire):
     args: Any = None
     result: Any = None
     error: Any = None
+    usage: Usage | None = None
+    """Of a model call whose response tells it."""
     started_at: datetime | None = None
     completed_at: datetime | None = None
 

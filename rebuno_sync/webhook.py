@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .clock import SYSTEM
 from .heartbeat import Lease, Renewer
-from .kernel_client import extensions_in
+from .messages import extensions_in
 from .ports import AgentKernel
 from .signing import verify_body
 from .types import LeaseKey

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-SCRIPTS = ["delay.py", "first_effect.py", "http_step.py", "replay.py", "service.py", "step.py"]
+SCRIPTS = [
+    "delay.py",
+    "first_effect.py",
+    "http_step.py",
+    "model_call.py",
+    "replay.py",
+    "service.py",
+    "step.py",
+]
 
 
 def test_every_benchmark_is_tried() -> None:

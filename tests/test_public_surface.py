@@ -43,6 +43,8 @@ PUBLIC = [
     "errors",
     "execution",
     "failure_reason",
+    "http_client",
+    "httpx_client",
     "now",
     "parallel",
     "patched",

@@ -29,6 +29,7 @@ from .store import Connection, Store, tables
 from .store.earlier import recorded_steps
 from .store.rows import Standing, StepRow
 from .streams import Deltas
+from .usage import usage_of
 from .views import execution_view, step_view
 
 __all__ = ["AgentPort"]
@@ -45,7 +46,6 @@ class AgentPort:
     wants_request_ids = False
     renews_together = True
     keeps_tries = True
-
     takes_deltas = True
 
     def __init__(self, store: Callable[[], Store], clock: Clock, deltas: Deltas) -> None:
@@ -147,9 +147,12 @@ class AgentPort:
         error: str | None = None,
     ) -> StepDecision:
         now = Moment.of(self._clock)
+        usage = usage_of(result)
         store = self._store()
         decision = store.write(
-            lambda db: steps.settle(db, lease, step_id, now, result=result, error=error),
+            lambda db: steps.settle(
+                db, lease, step_id, now, result=result, error=error, usage=usage
+            ),
             durable=True,
         )
         if decision.decision is DecisionKind.EXECUTION_TERMINAL:

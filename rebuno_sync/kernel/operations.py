@@ -11,11 +11,20 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from ..canonical import canonicalize
 from ..errors import APIError, api_error
-from ..types import DecisionKind, ExecutionStatus, Idempotency, LeaseKey, Proposal, StepDecision
+from ..types import (
+    DecisionKind,
+    ExecutionStatus,
+    Idempotency,
+    LeaseKey,
+    Proposal,
+    StepDecision,
+    Usage,
+)
 from . import dispatches, executions, fence, identity, steps, tries
 from .moment import Moment
 from .store import Connection, calls, queue, tables
 from .store.rows import REMOTE, Standing
+from .usage import usage_of
 
 __all__ = [
     "Answer",
@@ -177,14 +186,27 @@ class Settle:
     step_id: str
     result: str | None = None
     error: str | None = None
+    usage: Usage | None = None
     durable: ClassVar[bool] = True
+
+    @classmethod
+    def with_result(cls, step_id: str, result: str | None) -> Settle:
+        """Read the result now: not while the file is locked."""
+        return cls(step_id, result=result, usage=usage_of(result))
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
         at = standing(db, asked, now)
         row = steps.step_of(db, at, asked.lease.execution_id, self.step_id)
         check_owner(at, asked)
         decision = steps.settle_found(
-            db, at, asked.lease, row, now, result=self.result, error=self.error
+            db,
+            at,
+            asked.lease,
+            row,
+            now,
+            result=self.result,
+            error=self.error,
+            usage=self.usage,
         )
         return Answer(200, decision)
 

@@ -80,6 +80,7 @@ CREATE TABLE steps (
   parent       TEXT NOT NULL,              -- the id of the step in whose body it was called
   started_at   INTEGER,
   completed_at INTEGER,
+  usage        TEXT,                       -- of a model call: its tokens, as JSON
   tries        INTEGER NOT NULL DEFAULT 0, -- that failed, each followed by another (protocol.md 17)
   retry_at     INTEGER,                    -- when the next one may begin
   retry_due    REAL,

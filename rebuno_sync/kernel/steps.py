@@ -6,7 +6,16 @@ import json
 from typing import NamedTuple
 
 from ..errors import APIError, api_error
-from ..types import DecisionKind, Idempotency, LeaseKey, Proposal, StepDecision, StepStatus
+from ..types import (
+    DecisionKind,
+    Idempotency,
+    LeaseKey,
+    Proposal,
+    StepDecision,
+    StepKind,
+    StepStatus,
+    Usage,
+)
 from . import fence
 from .attempts import Enclosed
 from .lifecycle import ExistingStep, accepts_outcome, existing_step
@@ -205,11 +214,15 @@ def settle(
     *,
     result: str | None = None,
     error: str | None = None,
+    usage: Usage | None = None,
 ) -> StepDecision:
-    """Record an outcome: ``result``, or ``error`` when that is given (protocol.md 8.1, 8.2)."""
+    """Record an outcome: ``result``, or ``error`` when that is given (protocol.md 8.1, 8.2).
+
+    ``usage``: what the result tells of tokens; kept of a model call only (protocol.md 8.3).
+    """
     at = fence.standing(db, lease, now)
     row = step_of(db, at, lease.execution_id, step_id)
-    return settle_found(db, at, lease, row, now, result=result, error=error)
+    return settle_found(db, at, lease, row, now, result=result, error=error, usage=usage)
 
 
 def step_of(db: Connection, at: Standing, execution_id: str, step_id: str) -> StepRow:
@@ -228,6 +241,7 @@ def settle_found(
     *,
     result: str | None = None,
     error: str | None = None,
+    usage: Usage | None = None,
 ) -> StepDecision:
     """As ``settle``, for a step that was looked up."""
     if at.status.terminal:
@@ -238,8 +252,13 @@ def settle_found(
         raise wrong_status(row)
     fence.pass_check_fence(at, lease)
     status = StepStatus.SUCCEEDED if error is None else StepStatus.FAILED
-    tables.settle_step(db, row.n, status, now.wall, result=result, error=error)
-    _append(db, at, f"step.{status}", row.n, now)
+    used = None
+    if usage is not None and row.kind == StepKind.LLM_CALL:
+        used = usage.model_dump_json()
+    tables.settle_step(db, row.n, status, now.wall, result=result, error=error, usage=used)
+    detail = f'{{"usage":{used}}}' if used else None
+    entry = (f"step.{status}", row.n, detail)
+    tables.append_events(db, at.execution, at.last_seq, [entry], now.wall)
     made_progress(db, at)
     return StepDecision(DecisionKind.RECORDED)
 

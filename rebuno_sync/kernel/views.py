@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..types import Agent, ApiKey, Event, Execution, Step
+from ..types import Agent, ApiKey, Event, Execution, Step, Usage
 from .store.rows import AgentRow, ExecutionRow, KeyRow, RemovedRow, StepRow
 
 __all__ = [
@@ -85,6 +85,7 @@ def step_view(execution_id: str, row: StepRow) -> Step:
         args=_json(row.args),
         result=_json(row.result),
         error=_json(row.error),
+        usage=None if row.usage is None else Usage.model_validate_json(row.usage),
         started_at=_optional_time(row.started_at),
         completed_at=_optional_time(row.completed_at),
     )

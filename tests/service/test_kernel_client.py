@@ -23,7 +23,8 @@ from rebuno_sync.errors import (
     UnauthorizedError,
     ValidationError,
 )
-from rebuno_sync.kernel_client import EXTENSIONS, KernelClient
+from rebuno_sync.kernel_client import KernelClient
+from rebuno_sync.messages import EXTENSIONS
 from rebuno_sync.signing import verify_body, verify_request
 from rebuno_sync.transport import Transport
 from rebuno_sync.types import LeaseKey, Proposal, Renewal

@@ -94,6 +94,10 @@ class FaultyPort:
         return self._kernel.renews_together
 
     @property
+    def takes_deltas(self) -> bool:
+        return self._kernel.takes_deltas
+
+    @property
     def keeps_tries(self) -> bool:
         return self._kernel.keeps_tries
 
@@ -119,6 +123,9 @@ class FaultyPort:
 
     def fail_step(self, lease: LeaseKey, step_id: str, error: str) -> StepDecision:
         return self._through("fail_step", lambda: self._kernel.fail_step(lease, step_id, error))
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        self._through("delta", lambda: self._kernel.delta(lease, step_id, seq, data))
 
     def retrying(
         self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float

@@ -12,7 +12,7 @@ import rebuno_sync as rebuno
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.types import Step
 
-__all__ = ["live_and_replayed", "only_step"]
+__all__ = ["and_a_step", "live_and_replayed", "model_calls", "only_step"]
 
 _ORDER = itertools.count(1)
 
@@ -44,3 +44,22 @@ def only_step(kernel: Kernel) -> Step:
     """The one step that the file's newest execution has."""
     [step] = kernel.list_steps(kernel.list(limit=1).executions[0].id)
     return step
+
+
+def and_a_step(effect: Callable[[], Any]) -> Callable[[], Any]:
+    """``effect``, with a step after it: a model call that failed is settled by what comes next."""
+
+    def followed() -> Any:
+        try:
+            return effect()
+        finally:
+            rebuno.step("next", lambda: None)
+
+    return followed
+
+
+def model_calls(kernel: Kernel) -> list[Step]:
+    """Those of the newest execution, in the order in which they began."""
+    steps = kernel.list_steps(kernel.list(limit=1).executions[0].id)
+    found = [step for step in steps if step.kind == "llm_call"]
+    return sorted(found, key=lambda step: step.occurrence)

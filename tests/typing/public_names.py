@@ -10,10 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, assert_type
 
+import httpx2
 import pydantic
+import requests
+from requests.adapters import HTTPAdapter
 
 import rebuno_sync as rebuno
-from rebuno_sync import errors, types
+from rebuno_sync import errors, llm, types
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.kernel_client import KernelClient
 from rebuno_sync.logs import ExecutionFilter
@@ -165,3 +168,17 @@ def words(outcome: rebuno.Outcome, decision: StepDecision) -> None:
     assert_type(outcome.reason, str)
     assert_type(decision.step_id, str)
     logging.getLogger().addFilter(ExecutionFilter(drop_replayed=True))
+
+
+def ask_models(error: Exception) -> None:
+    assert_type(rebuno.http_client(outside="passthrough"), requests.Session)
+    assert_type(rebuno.httpx_client(ignore=llm.RANDOMISED | {"tag"}, timeout=5.0), httpx2.Client)
+    session = requests.Session()
+    session.mount("https://", llm.RecordingAdapter(HTTPAdapter()))
+    httpx2.Client(transport=llm.httpx_transport(httpx2.HTTPTransport()))
+    with llm.record_all(hosts=["api.example.org"]), llm.warn_unrecorded():
+        rebuno.raise_for_refusal(error)
+    context = rebuno.execution()
+    decision = assert_type(context.begin_llm("m", {"model": "m"}), StepDecision)
+    context.record_llm(decision.step_id, {"status": 200})
+    context.fail_llm(decision.step_id, {"message": "busy"}, final=False)

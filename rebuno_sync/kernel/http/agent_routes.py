@@ -123,7 +123,7 @@ def _submit(fields: Fields) -> Submit:
 
 def _complete_step(fields: Fields, step_id: str) -> Settle:
     fields.refuse("captures", "capture_failures")
-    return Settle(step_id, result=fields.raw("result"))
+    return Settle.with_result(step_id, fields.raw("result"))
 
 
 def _fail_step(fields: Fields, step_id: str) -> Settle:

@@ -103,6 +103,7 @@ def step_json(execution_id: str, row: StepRow, *, values: bool = True) -> str:
             ("args", row.args if values else None),
             ("result", row.result if values else None),
             ("error", row.error if values else None),
+            ("usage", row.usage),
             ("started_at", _time(row.started_at)),
             ("completed_at", _time(row.completed_at)),
         )
@@ -124,6 +125,7 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("error", error),
             ("attempt", _number(detail.get("attempt"))),
             ("retry_in", _number(detail.get("retry_in"))),
+            ("usage", _text(detail["usage"]) if "usage" in detail else None),
         ]
     elif subject == "execution":
         why = reason if kind in ("execution.failed", "execution.cancelled") else ""

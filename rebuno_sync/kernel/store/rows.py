@@ -109,6 +109,7 @@ class StepRow(NamedTuple):
     completed_at: int | None
     tries: int = 0
     retry_due: float | None = None
+    usage: str | None = None
 
 
 class DispatchRow(NamedTuple):

@@ -14,7 +14,7 @@ from .rows import DispatchRow, ExecutionRow, Standing, StepRow
 
 _EXECUTION = ", ".join(ExecutionRow._fields)
 _STEP = ", ".join(StepRow._fields)
-_NEW_STEP = ", ".join(StepRow._fields[1:-2])
+_NEW_STEP = ", ".join(StepRow._fields[1:-3])
 _DISPATCH = ", ".join(DispatchRow._fields)
 _ARGS = StepRow._fields.index("args") - 1
 """Where the arguments are in a row without its number."""
@@ -288,11 +288,11 @@ def settle_step(
     *,
     result: str | None = None,
     error: str | None = None,
+    usage: str | None = None,
 ) -> None:
-    db.execute(
-        "UPDATE steps SET status = ?, result = ?, error = ?, completed_at = ? WHERE n = ?",
-        (status, result, error, now, n),
-    )
+    columns = "status, result, error, completed_at, usage"
+    sql = f"UPDATE steps SET ({columns}) = (?, ?, ?, ?, ?) WHERE n = ?"
+    db.execute(sql, (status, result, error, now, usage, n))
 
 
 # -- dispatches
