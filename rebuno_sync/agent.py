@@ -268,6 +268,9 @@ class _Attempt:
         changed = isinstance(signal, Interrupted) and signal.code_changed
         if status is OutcomeStatus.INTERRUPTED:
             self._give_back(interrupted=not (changed and self._resumed_by_hand))
+        elif status is OutcomeStatus.BLOCKED:
+            # What began before the block still records its outcome; the next attempt is to meet it.
+            self._context.drain(GRACE_SECONDS)
         _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
         error = CodeChanged(str(signal), self._id) if changed else None
         return Outcome(status, self._id, reason=str(signal), error=error)

@@ -21,6 +21,7 @@ from .clock import SYSTEM
 from .codec import PLAIN
 from .endings import PAGE, ended, still_open
 from .errors import NetworkError, UnauthorizedError
+from .governance import Governance
 from .listening import SILENT_SECONDS, LiveStream
 from .ports import Clock
 from .replies import error_of, understood
@@ -36,7 +37,7 @@ _POLL_FIRST, _POLL_LONGEST = 0.02, 0.5
 _LARGEST_PAGE = 200
 
 
-class Client(Access):
+class Client(Governance, Access):
     """A kernel's operator interface. Usable from many threads, and after a fork.
 
     ``base_url``: the kernel's, by default ``REBUNO_URL``. ``api_key``: its bearer token or an API

@@ -39,6 +39,8 @@ def still_open(
     ``page``: gives at most ``PAGE`` events after a number.
     """
     waited = f"execution {execution.id} is still {execution.status} after {seconds} s"
+    if execution.status is ExecutionStatus.BLOCKED:
+        return TimeoutError(f"{waited}; list_approvals() tells whether a person has to decide")
     last = _last_of_its_dispatch(page)
     if last is None or last.type == "dispatch.acked":
         return TimeoutError(waited)

@@ -130,15 +130,31 @@ class _Host:
                     return outcome.output
                 if isinstance(failure, CodeChanged):
                     raise failure
+                if outcome.status is OutcomeStatus.BLOCKED and (asked := self._asked(execution)):
+                    _log.warning("execution %s waits for approval %s", execution.id, asked)
                 continue
             waited = SYSTEM.monotonic() - started
             if timeout is not None and waited >= timeout:
-                raise TimeoutError(
-                    f"execution {execution.id} of {self._agent_id} is still {execution.status}"
-                    f" after {timeout} s: another thread or process runs it, or its next attempt is"
-                    " not due yet. It goes on without this call"
-                )
-            self._kernel.wait_for_change(mark, 1.0 if timeout is None else timeout - waited)
+                raise self._still_open(execution, timeout)
+            left = 1.0 if timeout is None else timeout - waited
+            self._kernel.wait_for_change(mark, left, execution.id)
+
+    def _still_open(self, execution: Execution, timeout: float) -> TimeoutError:
+        asked = self._asked(execution)
+        waits = f"somebody has to grant or deny approval {asked}"
+        other = "another thread or process runs it, or its next attempt is not due yet"
+        return TimeoutError(
+            f"execution {execution.id} of {self._agent_id} is still {execution.status} after"
+            f" {timeout} s: {waits if asked else other}. It goes on without this call"
+        )
+
+    def _asked(self, execution: Execution) -> str:
+        """The approvals that it waits for, in words."""
+        return ", ".join(
+            f"{it.id} ({self._kernel.get_step(execution.id, it.step_id).target})"
+            for it in self._kernel.list_approvals()
+            if it.execution_id == execution.id
+        )
 
     def _dispatch(self, claim: Claim) -> Outcome:
         lease = Lease(

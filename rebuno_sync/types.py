@@ -18,6 +18,8 @@ __all__ = [
     "LARGEST_BATCH",
     "Agent",
     "ApiKey",
+    "Approval",
+    "ApprovalStatus",
     "DecisionKind",
     "Delta",
     "DispatchStatus",
@@ -27,6 +29,8 @@ __all__ = [
     "ExecutionStatus",
     "Idempotency",
     "LeaseKey",
+    "PolicyReport",
+    "PolicyResult",
     "Proposal",
     "Recorded",
     "Renewal",
@@ -85,6 +89,13 @@ class DispatchStatus(StrEnum):
     IN_FLIGHT = "in_flight"
     FAILED = "failed"
     EXHAUSTED = "exhausted"
+
+
+class ApprovalStatus(StrEnum):
+    PENDING = "pending"
+    GRANTED = "granted"
+    DENIED = "denied"
+    EXPIRED = "expired"
 
 
 class StepKind(StrEnum):
@@ -295,6 +306,8 @@ class Agent(_Wire):
     registered_at: datetime
     lease_timeout_seconds: float = 0
     """0 stands for the kernel's default."""
+    policy_bundle: str = ""
+    """YAML; empty where there is no policy: everything is allowed."""
     metadata: Any = None
     """What the agent published of itself: ``description``, ``input_schema``,
     ``output_schema``."""
@@ -310,6 +323,53 @@ class ApiKey(_Wire):
     revoked_at: datetime | None = None
     token: str = Field(default="", repr=False)
     """What its bearer sends. Only in the answer that made it: a kernel keeps its hash alone."""
+
+
+class Approval(_Wire):
+    """A person is asked whether a step may run (protocol.md 3.5, 12)."""
+
+    id: str
+    step_id: str
+    execution_id: str
+    status: ApprovalStatus
+    timeout_at: datetime
+    created_at: datetime
+    approvers: list[str] | None = None
+    """Who may decide; ``None`` for anybody."""
+    message: str = ""
+    decided_by: str = ""
+    rationale: str = ""
+    decided_at: datetime | None = None
+
+
+class PolicyResult(_Wire):
+    """What a policy would say of one call (protocol.md 11.10)."""
+
+    target: str
+    kind: str = StepKind.TOOL_CALL
+    args: Any = None
+    name: str = ""
+    agent_id: str = ""
+    expect: str = ""
+    expect_rule: str = ""
+    decision: str
+    rule_id: str = ""
+    reason: str = ""
+    passed: bool = Field(alias="pass")
+    failure: str = ""
+    """Empty when it is as expected."""
+    execution_id: str = ""
+    step_id: str = ""
+    was_rule: str = ""
+    """The rule that decided when the call was really made."""
+
+
+class PolicyReport(_Wire):
+    """What came of a policy test."""
+
+    results: list[PolicyResult]
+    failed: int
+    unexercised_rules: list[str] = []
 
 
 class Event(_Wire):

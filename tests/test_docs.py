@@ -172,7 +172,7 @@ def section(title: str) -> str:
 )
 def test_the_reference_has_every_method_and_argument(title: str, cls: type) -> None:
     """Of the three classes that people construct."""
-    names = {name for name in vars(cls) if not name.startswith("_")}
+    names = {name for name in dir(cls) if not name.startswith("_")}
     arguments = set(inspect.signature(cls).parameters) - {"clock"}
     text = section(title)
     missing = {name for name in names | arguments if not re.search(rf"\b{name}\b", text)}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel_process import Command, KernelProcess, free_port
+from support.waiting import wait_until
 
 import rebuno_sync
 
@@ -70,6 +71,20 @@ def test_in_process(tmp_path: Path) -> None:
     assert run("in_process.py", tmp_path, **surroundings()) == ["0", "0", "1", "5", "14"]
 
 
+def test_approvals(tmp_path: Path) -> None:
+    """An agent that was killed while it waited goes on with the decision."""
+    agent = [sys.executable, EXAMPLES / "approvals" / "agent.py", "A-17"]
+    console = "approvals/console.py"
+    with Command(agent, tmp_path, "agent", **surroundings(), PYTHONUNBUFFERED="1") as waiting:
+        shown = wait_until(lambda: run(console, tmp_path, **surroundings()), "the agent asking")
+        assert shown == ["Refund this order? refund {'cents': 400, 'order': 'A-17'}"]
+        assert waiting.said.startswith("looking up A-17\n")
+        waiting.says(r"waits for approval \S+ \(refund\)\n")
+    assert run(console, tmp_path, "alice", "grant", **surroundings()) == shown
+    printed = run("approvals/agent.py", tmp_path, "A-17", **surroundings())
+    assert printed == ["refunding A-17", "400 for A-17"]
+
+
 def test_service(kernel: KernelProcess, tmp_path: Path) -> None:
     """It serves until it is told to stop."""
     port = free_port()
@@ -110,3 +125,4 @@ def test_every_example_is_run() -> None:
     """By a test of its name."""
     named = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     assert {path.stem for path in EXAMPLES.glob("*.py")} <= named
+    assert {path.name for path in EXAMPLES.iterdir() if (path / "agent.py").exists()} <= named

@@ -57,6 +57,7 @@ LAYERS = {
             "messages",
             "remote_clock",
             "kernel_client",
+            "governance",
             "access",
             "listening",
             "client",

@@ -99,8 +99,9 @@ class AgentPort:
             raise
         finally:
             attempt.end_turn(place, consumed=consumed)
-        if decision.decision is DecisionKind.EXECUTION_TERMINAL:
+        if decision.decision in (DecisionKind.EXECUTION_TERMINAL, DecisionKind.BLOCKED):
             store.attempts.end(lease)
+            store.work_queued()  # A timer may be due before anything else.
         return decision
 
     def _decide(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..ports import Clock
 from .agents import AgentRegistry
 from .keys import Keys
+from .policies import Policies
 from .records import Records
 from .remote import RemotePort
 from .retention import Retention
@@ -37,6 +38,7 @@ class Core:
         self.retention = Retention(store, clock, retention)
         self.agents = AgentRegistry(store, clock)
         self.keys = Keys(store, clock)
+        self.policies = Policies(store, clock)
         self.remote = RemotePort(store, clock)
         self.transfer = Transfer(store, clock)
         self.deltas = Deltas(store, clock)

@@ -24,7 +24,7 @@ from .crew import Crew
 from .dispatches import Claim
 from .moment import Moment
 from .reading import read_on_time
-from .store import Connection, Store, queue, registry
+from .store import Connection, Store, queue, registry, waiting
 from .store.queue import Agenda, Notice
 from .store.rows import AgentRow
 from .webhooks import Refused, deliver_webhook
@@ -246,9 +246,9 @@ class Dispatcher:
             self._crew.hand(partial(self._carry, due, line))
 
     def _seconds_to_next(self, served: list[Agenda], now: Moment) -> float:
-        """Until the next deadline, or the next thing that an agent can be given."""
-        deadline = self.store.read(queue.next_deadline)
-        waits = [] if deadline is None else [deadline - now.boottime]
+        """Until the next deadline or timeout, or the next thing that an agent can be given."""
+        timers = self.store.read(lambda db: (queue.next_deadline(db), waiting.next_timeout(db)))
+        waits = [due - now.boottime for due in timers if due is not None]
         for agenda in served:
             line = self._line(agenda.agent_id)
             if line.refused_since is not None:

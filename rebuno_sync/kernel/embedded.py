@@ -23,10 +23,11 @@ from .claiming import Claiming
 from .core import Core
 from .dispatcher import Dispatcher, Receive
 from .dispatches import Claim
+from .governance import Governance
 from .keeping import Keeping
 from .moment import Moment
 from .reading import read_on_time
-from .store import Connection, Store, registry, tables
+from .store import Connection, Store, queue, registry, tables, waiting
 from .store.rows import AgentRow, ExecutionRow
 from .views import agent_view, event_view, execution_view, step_view
 
@@ -37,9 +38,10 @@ T = TypeVar("T")
 DEFAULT_PATH = ".rebuno/kernel.db"
 LONGEST_SECONDS = LONGEST_LEASE_SECONDS
 _POLL_CAP_SECONDS = 1.0
+_SHORTEST_WAIT_SECONDS = 0.001
 
 
-class Kernel(Access, Keeping):
+class Kernel(Governance, Access, Keeping):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).
@@ -366,10 +368,20 @@ class Kernel(Access, Keeping):
         """Where the file's changes stand: take it before you look, then ``wait_for_change``."""
         return self._store().database.generation
 
-    def wait_for_change(self, mark: int, timeout: float) -> None:
+    def wait_for_change(self, mark: int, timeout: float, execution_id: str = "") -> None:
         """Wait until something was written since ``mark``, by any process; or ``timeout`` seconds.
 
-        May return early. Timers that come due are no change, so it never waits longer than a
-        second.
+        May return early: a deadline, the timeout of an approval, or the next attempt of
+        ``execution_id`` that comes due is a change, and it never waits longer than a second.
         """
-        self._store().database.wait_for_change(mark, min(timeout, _POLL_CAP_SECONDS))
+        store = self._store()
+        timers = store.read(
+            lambda db: (
+                queue.next_deadline(db),
+                waiting.next_timeout(db),
+                waiting.next_attempt(db, execution_id) if execution_id else None,
+            )
+        )
+        now = self._clock.boottime()
+        left = [max(due - now, _SHORTEST_WAIT_SECONDS) for due in timers if due is not None]
+        store.database.wait_for_change(mark, min(timeout, _POLL_CAP_SECONDS, *left))

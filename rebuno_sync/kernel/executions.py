@@ -6,6 +6,7 @@ import json
 
 from ..errors import api_error
 from ..types import ExecutionStatus, StepStatus
+from . import approvals
 from .lifecycle import live_execution
 from .moment import Moment
 from .retention import removed_by_id, removed_by_key
@@ -16,6 +17,7 @@ __all__ = ["cancel", "create", "end", "expire", "find", "get"]
 
 CLIENT_CANCELLED = "client_cancelled"
 DEADLINE_EXCEEDED = "deadline_exceeded"
+EXECUTION_CANCELLED = "execution_cancelled"
 
 
 def get(db: Connection, execution_id: str) -> ExecutionRow:
@@ -105,12 +107,12 @@ def cancel(db: Connection, execution_id: str, reason: str, now: Moment) -> None:
         )
     queue.leave_notice(db, row.n)
     end(db, row.n, ExecutionStatus.CANCELLED, now, reason=reason)
-    error = json.dumps({"reason": "execution_cancelled"})
-    cut_down = tables.executing_steps(db, row.n)
-    for step in cut_down:
+    error = json.dumps({"reason": EXECUTION_CANCELLED})
+    entries = approvals.close(db, row.n, EXECUTION_CANCELLED, now)
+    for step in tables.executing_steps(db, row.n):
         tables.settle_step(db, step.n, StepStatus.CANCELLED, now.wall, error=error)
-    if cut_down:
-        entries = [("step.cancelled", step.n, None) for step in cut_down]
+        entries.append(("step.cancelled", step.n, None))
+    if entries:
         tables.append_events(db, row.n, tables.last_seq(db, row.n), entries, now.wall)
 
 

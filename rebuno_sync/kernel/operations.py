@@ -168,12 +168,7 @@ class Submit:
         return Answer(200, decision)
 
     def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
-        if kept.decision in (DecisionKind.REPLAY, DecisionKind.DENIED):
-            row = tables.step(db, at.execution, kept.step_id)
-            assert row is not None
-            found = steps.recorded(row.step_id, row.status, row.result, row.error, row.rule_id)
-            return Answer(200, found)
-        return Answer(200, kept)
+        return Answer(200, steps.answered_again(db, at, kept))
 
     def departs(self, answer: Answer) -> bool:
         return not answer.accepted

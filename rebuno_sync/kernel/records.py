@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 from ..errors import api_error
 from ..ports import Clock
-from . import executions, fence
+from ..strict import mended
+from . import approvals, executions, fence
 from .moment import Moment
 from .reading import read_on_time
-from .store import Connection, Store, tables
-from .store.rows import ExecutionRow, StepRow
+from .store import Connection, Store, tables, waiting
+from .store.rows import ApprovalRow, ExecutionRow, StepRow
 
 __all__ = ["Records"]
 
@@ -123,6 +124,24 @@ class Records:
             return tables.whole_step(db, row)
 
         return self._read(work)
+
+    # -- what waits for a person
+
+    def approvals(self, status: str = "pending") -> list[ApprovalRow]:
+        """With that status, the oldest first."""
+        return self._read(lambda db: waiting.approvals(db, status))
+
+    def approval(self, approval_id: str) -> ApprovalRow:
+        return self._read(lambda db: approvals.find(db, approval_id))
+
+    def decide(self, approval_id: str, decided_by: str, rationale: str, *, granted: bool) -> None:
+        self.approval(approval_id)  # What is overdue comes first.
+        decided_by, rationale = mended(decided_by), mended(rationale)
+        now = Moment.of(self._clock)
+        decide = approvals.grant if granted else approvals.deny
+        store = self._store()
+        store.write(lambda db: decide(db, approval_id, decided_by, rationale, now), durable=True)
+        store.work_queued()
 
 
 def _owned(db: Connection, execution_id: str, owner: str) -> ExecutionRow:

@@ -14,7 +14,8 @@ CREATE TABLE agents (
   accepts_body_form INTEGER NOT NULL DEFAULT 0,  -- of signatures (protocol.md 1.4)
   lease_seconds     REAL NOT NULL DEFAULT 0,     -- 0: the kernel's default
   metadata          TEXT,
-  registered_at     INTEGER NOT NULL
+  registered_at     INTEGER NOT NULL,
+  policy_bundle     TEXT NOT NULL DEFAULT ''   -- YAML; empty: everything is allowed
 ) WITHOUT ROWID;
 
 -- Of a key only the hash of its token is kept.
@@ -88,6 +89,8 @@ CREATE TABLE steps (
 );
 -- Rule 11 of protocol.md 7.2 looks for a failed twin of every new at_most_once step.
 CREATE INDEX steps_indeterminate ON steps (execution, args_hash) WHERE status = 'failed';
+-- Budgets sum up without reading what the calls answered.
+CREATE INDEX steps_usage ON steps (execution, usage) WHERE usage IS NOT NULL;
 
 -- Parts of long inputs and arguments, each stored once (see store/texts.py). Such a column then holds a BLOB.
 CREATE TABLE bodies (
@@ -179,6 +182,34 @@ CREATE TABLE listeners (
   kernel       TEXT NOT NULL,
   until        REAL NOT NULL,              -- on the boot-time clock
   PRIMARY KEY (execution_id, kernel)
+) WITHOUT ROWID;
+
+CREATE TABLE approvals (
+  n           INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  execution   INTEGER NOT NULL REFERENCES executions (n),
+  step        INTEGER NOT NULL REFERENCES steps (n),
+  status      TEXT NOT NULL,
+  approvers   TEXT NOT NULL,               -- JSON array of names; empty: anybody
+  message     TEXT NOT NULL,
+  decided_by  TEXT NOT NULL DEFAULT '',
+  rationale   TEXT NOT NULL DEFAULT '',
+  created_at  INTEGER NOT NULL,
+  decided_at  INTEGER,
+  timeout_at  INTEGER NOT NULL,
+  timeout_due REAL NOT NULL
+);
+CREATE INDEX approvals_by_step ON approvals (step);
+CREATE INDEX approvals_by_status ON approvals (status);
+CREATE INDEX approvals_pending ON approvals (timeout_due) WHERE status = 'pending';
+CREATE INDEX approvals_of_execution ON approvals (execution) WHERE status = 'pending';
+
+-- Token buckets of rate limits (protocol.md 11.7).
+CREATE TABLE rate_buckets (
+  key       TEXT PRIMARY KEY,
+  tokens    REAL NOT NULL,
+  filled_at INTEGER NOT NULL,
+  filled    REAL NOT NULL                  -- on the boot-time clock
 ) WITHOUT ROWID;
 
 CREATE TABLE owners (

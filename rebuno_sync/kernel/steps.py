@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..errors import APIError, api_error
 from ..types import (
     DecisionKind,
+    ExecutionStatus,
     Idempotency,
     LeaseKey,
     Proposal,
@@ -16,17 +18,19 @@ from ..types import (
     StepStatus,
     Usage,
 )
-from . import fence
+from . import approvals, fence, ruling, suspension
 from .attempts import Enclosed
 from .lifecycle import ExistingStep, accepts_outcome, existing_step
 from .moment import Moment
-from .policy import INDETERMINATE_RETRY, PERMISSIVE, Verdict
-from .store import Connection, tables
+from .policy import Action, Verdict
+from .store import Connection, tables, waiting
 from .store.rows import Standing, StepRow
+from .suspension import Entry
 
 __all__ = [
     "TERMINAL",
     "Call",
+    "answered_again",
     "consumes_place",
     "decide",
     "look_up",
@@ -48,6 +52,8 @@ INDETERMINATE = json.dumps(
         "reason": "indeterminate",
     }
 )
+
+RATE_LIMIT_EXCEEDED = "rate_limit_exceeded"
 
 TERMINAL = StepDecision(DecisionKind.EXECUTION_TERMINAL)
 
@@ -123,24 +129,44 @@ def decide(db: Connection, at: Standing, call: Call, now: Moment) -> StepDecisio
     row = tables.step(db, at.execution, call.step_id)
     if row is not None:
         return _meet(db, at, row, call, now)
-    return _record(db, at, call, _judge(db, at, call.proposal, call.args_hash), now)
+    if at.status is ExecutionStatus.BLOCKED:
+        return StepDecision(DecisionKind.EXECUTION_BLOCKED)
+    verdict = ruling.rule(db, at, call.proposal, call.args_hash)
+    wait = ruling.take_token(db, at, verdict, now)
+    if wait > 0:
+        return _limit(db, at, call, verdict, wait, now)
+    return _record(db, at, call, ruling.within_budget(db, at, verdict), now)
 
 
-def _judge(db: Connection, at: Standing, proposal: Proposal, args_hash: str) -> Verdict:
-    if proposal.idempotency == Idempotency.AT_MOST_ONCE and tables.indeterminate_twin(
-        db, at.execution, proposal.kind, proposal.target, args_hash
-    ):
-        return INDETERMINATE_RETRY
-    return PERMISSIVE
+def _limit(
+    db: Connection, at: Standing, call: Call, verdict: Verdict, wait: float, now: Moment
+) -> StepDecision:
+    """Refuse a call, or park its execution until there is a token (protocol.md 7.4). Neither is a
+    step: the event has all there is to say."""
+    seconds = ruling.parking_seconds(db, at, verdict.rate_limit, wait, now)
+    detail = {
+        "step_id": call.step_id,
+        "step_type": call.proposal.kind,
+        "target": call.proposal.target,
+        "rule_id": verdict.rule_id,
+        "error": json.dumps({"reason": RATE_LIMIT_EXCEEDED, "rule_id": verdict.rule_id}),
+    }
+    entries: list[Entry] = [("step.rate_limited", None, json.dumps(detail))]
+    decision = DecisionKind.RATE_LIMITED
+    if seconds is not None:
+        entries.append(suspension.queue_dispatch(db, at.execution, now, in_seconds=seconds))
+        decision = DecisionKind.BLOCKED
+    tables.append_events(db, at.execution, at.last_seq, entries, now.wall)
+    return StepDecision(decision, reason=RATE_LIMIT_EXCEEDED)
 
 
 def _record(
     db: Connection, at: Standing, call: Call, verdict: Verdict, now: Moment
 ) -> StepDecision:
     proposal = call.proposal
-    error = None
-    if not verdict.allowed:
-        reason = verdict.reason or "policy_denied"
+    reason, error = verdict.reason, None
+    if verdict.action is Action.DENY:
+        reason = reason or "policy_denied"
         error = json.dumps({"reason": reason, "rule_id": verdict.rule_id})
     n = tables.insert_step(
         db,
@@ -151,33 +177,56 @@ def _record(
             proposal.target,
             call.args_hash,
             call.occurrence,
-            StepStatus.EXECUTING if error is None else StepStatus.DENIED,
+            _STATUS_AFTER[verdict.action],
             proposal.idempotency or Idempotency.SAFE_TO_RETRY,
             proposal.args,
             None,
             error,
             verdict.rule_id,
             proposal.parent,
-            now.wall if error is None else None,
+            now.wall if verdict.action is Action.ALLOW else None,
             None if error is None else now.wall,
         ),
     )
-    rule = json.dumps({"rule_id": verdict.rule_id})
-    if error is None:
-        decision = StepDecision(DecisionKind.PROCEED, call.step_id)
-        entries = [
-            ("step.proposed", n, None),
-            ("step.allowed", n, rule),
-            ("step.executing", n, None),
-        ]
-    else:
-        decision = StepDecision(
-            DecisionKind.DENIED, call.step_id, reason=reason, rule_id=verdict.rule_id
-        )
-        entries = [("step.proposed", n, None), ("step.denied", n, rule)]
-        made_progress(db, at)
+    rule = _rule_detail(verdict)
+    entries: list[Entry] = [("step.proposed", n, None)]
+    match verdict.action:
+        case Action.ALLOW:
+            decision = StepDecision(DecisionKind.PROCEED, call.step_id)
+            entries += [("step.allowed", n, rule), ("step.executing", n, None)]
+        case Action.DENY:
+            decision = StepDecision(
+                DecisionKind.DENIED, call.step_id, reason=reason, rule_id=verdict.rule_id
+            )
+            entries.append(("step.denied", n, rule))
+            made_progress(db, at)
+        case Action.REQUIRE_APPROVAL:
+            approval_id, requested = approvals.request(db, at.execution, n, verdict.approvers, now)
+            decision = StepDecision(
+                DecisionKind.BLOCKED,
+                call.step_id,
+                approval_id=approval_id,
+                rule_id=verdict.rule_id,
+            )
+            entries += [("step.awaiting_approval", n, rule), requested]
+            entries.append(suspension.block(db, at.execution, now))
     tables.append_events(db, at.execution, at.last_seq, entries, now.wall)
     return decision
+
+
+_STATUS_AFTER = {
+    Action.ALLOW: StepStatus.EXECUTING,
+    Action.DENY: StepStatus.DENIED,
+    Action.REQUIRE_APPROVAL: StepStatus.AWAITING_APPROVAL,
+}
+
+
+def _rule_detail(verdict: Verdict) -> str:
+    """What the event of a verdict says besides its step; a denial's reason is in its error."""
+    detail = {"rule_id": verdict.rule_id, "policy_hash": verdict.policy_hash}
+    if verdict.action is not Action.DENY:
+        detail["reason"] = verdict.reason
+    return json.dumps({name: text for name, text in detail.items() if text})
 
 
 def _meet(db: Connection, at: Standing, row: StepRow, call: Call, now: Moment) -> StepDecision:
@@ -203,7 +252,12 @@ def _meet(db: Connection, at: Standing, row: StepRow, call: Call, now: Moment) -
             tries = row.tries if call.keeps_tries else 0
             return StepDecision(DecisionKind.PROCEED, row.step_id, attempt=tries)
         case ExistingStep.BLOCKED:
-            return StepDecision(DecisionKind.BLOCKED, row.step_id)
+            return StepDecision(
+                DecisionKind.BLOCKED,
+                row.step_id,
+                approval_id=waiting.approval_of_step(db, row.n),
+                rule_id=row.rule_id,
+            )
 
 
 def settle(
@@ -257,8 +311,7 @@ def settle_found(
         used = usage.model_dump_json()
     tables.settle_step(db, row.n, status, now.wall, result=result, error=error, usage=used)
     detail = f'{{"usage":{used}}}' if used else None
-    entry = (f"step.{status}", row.n, detail)
-    tables.append_events(db, at.execution, at.last_seq, [entry], now.wall)
+    _append(db, at, f"step.{status}", row.n, now, detail)
     made_progress(db, at)
     return StepDecision(DecisionKind.RECORDED)
 
@@ -277,11 +330,33 @@ def wrong_status(row: StepRow) -> APIError:
     return api_error("conflict", message, 409)
 
 
-def _append(db: Connection, at: Standing, kind: str, step: int, now: Moment) -> None:
-    tables.append_events(db, at.execution, at.last_seq, [(kind, step, None)], now.wall)
+def _append(
+    db: Connection,
+    at: Standing,
+    kind: str,
+    step: int,
+    now: Moment,
+    detail: str | None = None,
+) -> None:
+    tables.append_events(db, at.execution, at.last_seq, [(kind, step, detail)], now.wall)
 
 
 def made_progress(db: Connection, at: Standing) -> None:
     """Progress clears the strikes (design, Dispatches): only silent crashes exhaust a run."""
     if at.strikes and at.dispatch is not None:
         tables.clear_strikes(db, at.dispatch)
+
+
+def answered_again(db: Connection, at: Standing, kept: StepDecision) -> StepDecision:
+    """What a submit was answered, of which not all was kept."""
+    decision, step_id = kept.decision, kept.step_id
+    if decision in (DecisionKind.BLOCKED, DecisionKind.RATE_LIMITED) and not step_id:
+        return replace(kept, reason=RATE_LIMIT_EXCEEDED)
+    if decision not in (DecisionKind.REPLAY, DecisionKind.DENIED, DecisionKind.BLOCKED):
+        return kept
+    row = tables.step(db, at.execution, step_id)
+    assert row is not None
+    if decision == DecisionKind.BLOCKED:
+        approval_id = waiting.approval_of_step(db, row.n)
+        return replace(kept, approval_id=approval_id, rule_id=row.rule_id)
+    return recorded(step_id, row.status, row.result, row.error, row.rule_id)

@@ -18,6 +18,8 @@ _INPUT = frozenset(
 _OUTPUT = frozenset(
     {"completion_tokens", "output_tokens", "outputTokens", "candidatesTokenCount", "eval_count"}
 )
+_LIMIT = 2**53
+"""Greater numbers count no tokens; sums of those below fit SQLite."""
 _IN_BYTES = re.compile(rf'"({"|".join(sorted(_INPUT | _OUTPUT))})"\s*:\s*(\d+)')
 
 
@@ -49,7 +51,8 @@ def _counts(record: Any) -> Iterator[tuple[str, int]]:
         yield from _scan(record)
     elif record.get("encoding") == "base64":
         text = base64.b64decode(body).decode("latin-1")
-        yield from ((key, int(count)) for key, count in _IN_BYTES.findall(text))
+        found = ((key, int(count)) for key, count in _IN_BYTES.findall(text))
+        yield from ((key, count) for key, count in found if count < _LIMIT)
     else:
         yield from _counts_in_text(body)
 
@@ -78,7 +81,7 @@ def _scan(value: Any) -> Iterator[tuple[str, int]]:
         elif isinstance(item, dict):
             for key, inner in item.items():
                 if isinstance(inner, int | float) and not isinstance(inner, bool):
-                    if key in _INPUT or key in _OUTPUT:
+                    if (key in _INPUT or key in _OUTPUT) and 0 <= inner < _LIMIT:
                         yield key, int(inner)
                 else:
                     waiting.append(inner)

@@ -7,16 +7,30 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..types import Agent, ApiKey, Event, Execution, Step, Usage
-from .store.rows import AgentRow, ExecutionRow, KeyRow, RemovedRow, StepRow
+from ..types import (
+    Agent,
+    ApiKey,
+    Approval,
+    Event,
+    Execution,
+    PolicyReport,
+    PolicyResult,
+    Step,
+    Usage,
+)
+from .policy import Report, Trial
+from .store.rows import AgentRow, ApprovalRow, ExecutionRow, KeyRow, RemovedRow, StepRow
 
 __all__ = [
     "agent_view",
+    "approval_status",
+    "approval_view",
     "dispatch_status",
     "event_view",
     "execution_status",
     "execution_view",
     "key_view",
+    "report_view",
     "step_view",
 ]
 
@@ -57,6 +71,7 @@ def agent_view(row: AgentRow) -> Agent:
         webhook_url=row.webhook_url,
         registered_at=_time(row.registered_at),
         lease_timeout_seconds=row.lease_seconds,
+        policy_bundle=row.policy_bundle,
         metadata=_json(row.metadata),
     )
 
@@ -69,6 +84,41 @@ def key_view(row: KeyRow, token: str = "") -> ApiKey:
         created_at=_time(row.created_at),
         revoked_at=_optional_time(row.revoked_at),
         token=token,
+    )
+
+
+def approval_view(row: ApprovalRow) -> Approval:
+    return Approval.model_construct(
+        id=row.id,
+        step_id=row.step_id,
+        execution_id=row.execution_id,
+        status=row.status,
+        timeout_at=_time(row.timeout_at),
+        created_at=_time(row.created_at),
+        approvers=_json(row.approvers) or None,
+        message=row.message,
+        decided_by=row.decided_by,
+        rationale=row.rationale,
+        decided_at=_optional_time(row.decided_at),
+    )
+
+
+def report_view(report: Report) -> PolicyReport:
+    return PolicyReport.model_construct(
+        results=list(map(_result_view, report.trials)),
+        failed=report.failed,
+        unexercised_rules=report.unexercised_rules,
+    )
+
+
+def _result_view(trial: Trial) -> PolicyResult:
+    return PolicyResult.model_construct(
+        **{**trial.case._asdict(), "args": _json(trial.case.args)},
+        decision=str(trial.action),
+        rule_id=trial.rule_id,
+        reason=trial.reason,
+        passed=not trial.failure,
+        failure=trial.failure,
     )
 
 
@@ -99,12 +149,16 @@ def _step_payload(kind: str, row: tuple[Any, ...], detail: _Payload) -> _Payload
     payload = {"step_id": step_id, "step_type": step_kind, "target": target, **detail}
     if kind in ("step.failed", "step.denied", "step.cancelled"):
         payload["error"] = _json(error)
-    if kind == "step.retrying":
+    elif "error" in detail:
         payload["error"] = _json(detail["error"])
     return payload
 
 
-_STATUS_OF = {"execution.created": "pending", "execution.started": "running"}
+_STATUS_OF = {
+    "execution.created": "pending",
+    "execution.started": "running",
+    "execution.resumed": "running",
+}
 
 
 def execution_status(kind: str) -> str:
@@ -144,12 +198,26 @@ def _dispatch_payload(execution_id: str, kind: str, detail: _Payload) -> _Payloa
     return payload
 
 
+def approval_status(kind: str) -> str:
+    """The status that an event of an approval names."""
+    word = kind.partition(".")[2]
+    return "pending" if word == "requested" else word
+
+
+def _approval_payload(
+    execution_id: str, kind: str, row: tuple[Any, ...], detail: _Payload
+) -> _Payload:
+    names = {"step_id": row[6], "execution_id": execution_id, "status": approval_status(kind)}
+    return {"approval_id": detail["approval_id"], **names, **detail}
+
+
 def event_view(execution_id: str, row: tuple[Any, ...]) -> Event:
     seq, kind, detail_json, occurred_at, *_ = row
     detail: _Payload = _json(detail_json) or {}
     build: dict[str, Callable[[], _Payload]] = {
         "step": lambda: _step_payload(kind, row, detail),
         "execution": lambda: _execution_payload(execution_id, kind, row, detail),
+        "approval": lambda: _approval_payload(execution_id, kind, row, detail),
         "dispatch": lambda: _dispatch_payload(execution_id, kind, detail),
     }
     return Event.model_construct(

@@ -8,9 +8,10 @@ which scenarios it has, ``REBUNO_KERNEL_TOKEN`` is its operators' bearer token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import builtins
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from support.receiver import Receiver
 
@@ -20,15 +21,23 @@ from rebuno_sync.delivery import HttpDeliver
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.kernel.http import KernelApp
 from rebuno_sync.kernel.lifecycle import BACKOFF_MAX_SECONDS
-from rebuno_sync.kernel.store import Connection, tables
 from rebuno_sync.kernel.webhooks import EXTENSIONS
 from rebuno_sync.kernel_client import KernelClient
 from rebuno_sync.ports import AgentKernel
 from rebuno_sync.serving import Server
-from rebuno_sync.types import Event, Execution, ExecutionPage, LeaseKey, Step
+from rebuno_sync.types import (
+    Approval,
+    Event,
+    Execution,
+    ExecutionPage,
+    LeaseKey,
+    PolicyReport,
+    Proposal,
+    Step,
+)
 
 from .elsewhere import Elsewhere, named_by_environment
-from .scenarios import Generation
+from .scenarios import Generation, bundle
 
 __all__ = ["AGENT", "DEPLOYMENTS", "MAX_ATTEMPTS", "Deployment", "Operator"]
 
@@ -56,15 +65,41 @@ class Operator(Protocol):
         self, *, agent_id: str = "", status: str = "", limit: int = 50, cursor: str = ""
     ) -> ExecutionPage: ...
 
-    def events(self, execution_id: str, after_seq: int = 0, limit: int = 100) -> list[Event]: ...
+    def events(
+        self, execution_id: str, after_seq: int = 0, limit: int = 100
+    ) -> builtins.list[Event]: ...
 
-    def list_steps(self, execution_id: str, status: str = "") -> list[Step]: ...
+    def list_steps(self, execution_id: str, status: str = "") -> builtins.list[Step]: ...
 
     def get_step(self, execution_id: str, step_id: str) -> Step: ...
 
     def cancel(self, execution_id: str) -> None: ...
 
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution: ...
+
+    def set_policy(self, agent_id: str, bundle: str) -> None: ...
+
+    def test_policy(
+        self,
+        agent_id: str,
+        bundle: str = "",
+        *,
+        cases: Sequence[Mapping[str, Any]] = (),
+        execution_id: str = "",
+        executions: Mapping[str, Any] | None = None,
+    ) -> PolicyReport: ...
+
+    def list_approvals(self, status: str = "pending") -> builtins.list[Approval]: ...
+
+    def get_approval(self, approval_id: str) -> Approval: ...
+
+    def grant_approval(
+        self, approval_id: str, decided_by: str = "", rationale: str = ""
+    ) -> None: ...
+
+    def deny_approval(
+        self, approval_id: str, decided_by: str = "", rationale: str = ""
+    ) -> None: ...
 
 
 class Deployment(Protocol):
@@ -128,14 +163,9 @@ class EmbeddedDirect:
         self._clock.advance(BACKOFF_MAX_SECONDS * 1.25)
 
     def retire(self, lease: LeaseKey) -> None:
-        # Blocking on an approval does this; without approvals only a hand on the file can.
-        def work(db: Connection) -> None:
-            (n,) = db.execute(
-                "SELECT n FROM executions WHERE id = ?", (lease.execution_id,)
-            ).fetchone()
-            tables.retire_dispatches(db, n)
-
-        self._kernel._store().write(work, durable=True)
+        self._kernel.set_policy(AGENT, bundle("retire", "{decision: require_approval}"))
+        self.agent.submit(lease, Proposal("tool_call", "retire", "null"))
+        self._kernel.set_policy(AGENT, "")
 
     def close(self) -> None:
         self._kernel.close()

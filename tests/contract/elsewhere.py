@@ -12,7 +12,6 @@ import os
 import threading
 from pathlib import Path
 
-import requests
 from support.receiver import Receiver
 
 from rebuno_sync.client import Client
@@ -20,7 +19,7 @@ from rebuno_sync.kernel.lifecycle import BACKOFF_MAX_SECONDS
 from rebuno_sync.kernel_client import KernelClient
 from rebuno_sync.types import Execution, LeaseKey, Proposal
 
-from .scenarios import Generation
+from .scenarios import Generation, bundle
 
 __all__ = ["Elsewhere", "named_by_environment"]
 
@@ -28,15 +27,6 @@ _AGENT = "agent"
 _SECRET = "shared"
 _LONGEST_DELIVERY_SECONDS = 4.0
 """The oldest kernels look for work every two seconds, one after another."""
-
-_BLOCKING = """
-default_action: allow
-rules:
-  - id: ask
-    {priority}
-    when: {{target: retire}}
-    then: {{decision: require_approval}}
-"""
 
 
 def named_by_environment() -> Generation | None:
@@ -102,19 +92,10 @@ class Elsewhere:
         self._time.wait(BACKOFF_MAX_SECONDS * 1.25)
 
     def retire(self, lease: LeaseKey) -> None:
-        oldest = self.generation is Generation.G0
-        self._set_policy(_BLOCKING.format(priority="priority: 1" if oldest else ""))
+        asking = bundle("retire", "{decision: require_approval}", self.generation)
+        self.operator.set_policy(_AGENT, asking)
         self.agent.submit(lease, Proposal("tool_call", "retire", "null"))
-        self._set_policy("")
-
-    def _set_policy(self, bundle: str) -> None:
-        answer = requests.post(
-            f"{self._url}/v0/policies/{_AGENT}",
-            json={"bundle": bundle},
-            headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
-            timeout=30,
-        )
-        answer.raise_for_status()
+        self.operator.set_policy(_AGENT, "")
 
     def close(self) -> None:
         for execution_id in self.operator.created:

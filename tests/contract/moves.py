@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from rebuno_sync.errors import APIError
-from rebuno_sync.types import Execution, Idempotency, LeaseKey, Proposal, StepDecision
+from rebuno_sync.types import Approval, Execution, Idempotency, LeaseKey, Proposal, StepDecision
 
 from .deployments import AGENT, Deployment
+from .scenarios import bundle
 
 __all__ = [
+    "asks",
     "attempt",
     "call",
     "code_of",
@@ -21,6 +23,7 @@ __all__ = [
     "next_attempt",
     "once",
     "perform",
+    "rules",
     "start",
 ]
 
@@ -66,6 +69,20 @@ def perform(
     recorded = on.agent.complete_step(lease, decision.step_id, json.dumps(result))
     assert recorded == StepDecision("recorded")
     return decision
+
+
+def rules(on: Deployment, target: str, then: str, *, when: str = "") -> None:
+    """Have the agent's policy say ``then`` of a target, and allow everything else."""
+    on.operator.set_policy(AGENT, bundle(target, then, on.generation, when=when))
+
+
+def asks(on: Deployment, proposal: Proposal, *, terms: str = "{}") -> tuple[LeaseKey, Approval]:
+    """An execution that waits for an approval of the call, and the approval."""
+    rules(on, proposal.target, f"{{decision: require_approval, approval_config: {terms}}}")
+    lease = start(on)
+    decision = on.agent.submit(lease, proposal)
+    assert (decision.decision, bool(decision.step_id)) == ("blocked", True)
+    return lease, on.operator.get_approval(decision.approval_id)
 
 
 def code_of(refused: Callable[[], object]) -> str:

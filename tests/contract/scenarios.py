@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar
 
-__all__ = ["Generation", "applies", "scenario"]
+__all__ = ["Generation", "applies", "bundle", "scenario"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -37,14 +37,26 @@ ROWS: dict[str, frozenset[Generation]] = {
     "B4": _ALL,
     "B6": _FENCED,
     "B7": _FENCED,
+    "B8": _ALL,
+    "B9": _ALL,
+    "B11": _ALL,
     "B12": _ALL,
+    "B13": _ALL,
+    "B14": _ALL,
+    "B16": _ALL,
+    "B17": _ALL,
     "B20": _ALL,
     "B21": _ALL,
     "B22": _ALL,
+    "B24": _ALL,
     "B25": _ALL,
+    "B26": _ALL,
     "B27": _ALL,
     "B28": _ALL,
+    "B29": _ALL,
+    "B30": _ALL,
     "B33": _ALL,
+    "B35": _FENCED,
     # sections
     "fence": _FENCED,  # 5.4
     "occurrences": _ALL,  # 6.3
@@ -53,6 +65,15 @@ ROWS: dict[str, frozenset[Generation]] = {
     "idempotency keys": _NEWEST,  # 9.1
     "unknown is not found": _NEWEST,  # 2.1.3, 2.2: G0 answers null
     "events": _ALL,  # 10
+    "policy tests": _FENCED,  # 11.10
+    "document order": _FENCED,  # 11.4
+    "strict bundles": _NEWEST,  # 11.3
+    "raw arguments": _NEWEST,  # 11.6
+    "decisions name their rule": _NEWEST,  # 3.3
+    "parking": _FENCED,  # 7.4
+    "limits are told": _FENCED,  # 7.4: G0 writes no event
+    "nameless decisions": _OURS,  # 2.3: G2e too
+    "prompt timeouts": _OURS,  # 12: others look every ten minutes
     "release": _OURS,  # 17
     "attempts": _OURS,  # 17
     "strikes": _OURS,  # a settled step clears them; others count claims of a dispatch
@@ -60,6 +81,16 @@ ROWS: dict[str, frozenset[Generation]] = {
     "alone": _OURS,  # everything in the kernel is this scenario's
     "on demand": _OURS,  # nothing is delivered, and no time passes, but when the scenario says so
 }
+
+
+def bundle(
+    target: str, then: str, generation: Generation = Generation.EMBEDDED, *, when: str = ""
+) -> str:
+    """A policy that allows everything but what one rule, ``ask``, says of a target."""
+    priority = "priority: 1, " if generation is Generation.G0 else ""
+    where = f"target: {target}, {when}" if when else f"target: {target}"
+    rule = f"{{id: ask, {priority}when: {{{where}}}, then: {then}}}"
+    return f"default_action: allow\nrules:\n  - {rule}\n"
 
 
 def scenario(row: str) -> Callable[[F], F]:

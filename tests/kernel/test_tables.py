@@ -19,7 +19,7 @@ from rebuno_sync.kernel.lifecycle import (
     fence_holds,
     live_execution,
 )
-from rebuno_sync.kernel.policy import INDETERMINATE_RETRY, PERMISSIVE
+from rebuno_sync.kernel.policy import INDETERMINATE_RETRY, PERMISSIVE, Action
 from rebuno_sync.types import DispatchStatus, ExecutionStatus, StepStatus
 
 EXISTING = {
@@ -118,12 +118,12 @@ def test_a_back_off_is_bounded(attempt: int, random: float) -> None:
 
 def test_the_permissive_policy() -> None:
     """Without a bundle everything is allowed, by the rule `permissive`."""
-    assert PERMISSIVE.allowed
+    assert PERMISSIVE.action is Action.ALLOW
     assert (PERMISSIVE.rule_id, PERMISSIVE.reason) == ("permissive", "")
 
 
 def test_the_rule_against_unknown_outcomes() -> None:
     """It denies, with the protocol's rule and reason."""
-    assert not INDETERMINATE_RETRY.allowed
+    assert INDETERMINATE_RETRY.action is Action.DENY
     assert INDETERMINATE_RETRY.rule_id == "__indeterminate_retry"
     assert INDETERMINATE_RETRY.reason == "prior attempt outcome unknown; retry refused"

@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.effect_log import EffectLog
@@ -170,6 +171,45 @@ def test_what_an_async_agent_began_is_resumed_by_ours(peer: Peer, kernel: Kernel
     assert len(peer.client.list_steps(execution_id)) == 3
 
 
+def answers(python: Path, program: str, given: dict[str, object]) -> dict[str, Any]:
+    """What a program says that uses the async SDK."""
+    done = subprocess.run(
+        [python, PROGRAMS / program, json.dumps(given)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=peers_environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+def test_an_async_agent_waits_for_a_person_whom_an_async_client_speaks_for(
+    peer: Peer, python: Path, kernel: KernelProcess
+) -> None:
+    """What came before the block is replayed, and the granted tool runs once."""
+    ask = "{decision: require_approval, approval_config: {approvers: [alice], message: Deliver}}"
+    rule = f"{{id: ask, when: {{target: deliver}}, then: {ask}}}"
+    peer.client.set_policy(AGENT, f"default_action: allow\nrules: [{rule}]")
+    peer.start(idempotency="at_most_once")
+    execution = peer.client.create(AGENT, {"name": "ada"})
+    [approval] = wait_until(peer.client.list_approvals, "the agent asking")
+    assert peer.client.get(execution.id).status == "blocked"
+    said = answers(python, "async_approver.py", {"url": kernel.url, "token": kernel.TOKEN})
+    assert said == {
+        "id": approval.id,
+        "same": True,
+        "message": "Deliver",
+        "left": [],
+        "again": 409,
+    }
+    peer.client.wait(execution.id, timeout=30)
+    assert peer.ran() == {"look_up": 1, "choose": 1, "deliver": 1}
+    decided = peer.client.get_approval(approval.id)
+    assert (decided.status, decided.decided_by, decided.rationale) == ("granted", "alice", "fine")
+
+
 def test_an_async_client(peer: Peer, python: Path, kernel: KernelProcess, release: Release) -> None:
     """It creates, reads, lists and cancels, and maps the kernel's refusals."""
     peer.start()
@@ -181,15 +221,7 @@ def test_an_async_client(peer: Peer, python: Path, kernel: KernelProcess, releas
         "idle_agent": "idle",
         "has_keys": release.has_keys,
     }
-    done = subprocess.run(
-        [python, PROGRAMS / "async_client.py", json.dumps(given)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=peers_environment(),
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    said = answers(python, "async_client.py", given)
     execution_id = said["created"][0]
     assert said["created"] == [execution_id, AGENT, "running"]
     output = peer.client.get(execution_id).output

@@ -14,7 +14,7 @@ from typing import Any
 import pydantic
 import pytest
 import tenacity
-from support.attempts import attempt, created
+from support.attempts import AGENT, attempt, created
 from support.faulty_port import FaultyPort
 
 import rebuno_sync as rebuno
@@ -59,11 +59,16 @@ class Scene:
     def lose_an_answer(self) -> None:
         self.port.lose_request("submit")
 
+    def ask_for_approvals(self) -> None:
+        """Of whatever is called from now on."""
+        self.kernel.set_policy(AGENT, "rules: [{id: ask, then: {decision: require_approval}}]")
+
 
 ENDS = {
     "cancel": (Scene.cancel, "terminated"),
     "lost lease": (Scene.lose_the_lease, "lease_superseded"),
     "lost answer": (Scene.lose_an_answer, "interrupted"),
+    "approval": (Scene.ask_for_approvals, "blocked"),
 }
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...errors import APIError
 from ...types import StepDecision
-from ..store.rows import AgentRow, ExecutionRow, KeyRow, RemovedRow, StepRow
-from ..views import dispatch_status, execution_status
+from ..moment import utc_text
+from ..policy import Report, Trial
+from ..store.rows import AgentRow, ApprovalRow, ExecutionRow, KeyRow, RemovedRow, StepRow
+from ..views import approval_status, dispatch_status, execution_status
 
 __all__ = [
     "agent_json",
+    "approval_json",
     "decision_json",
     "error_json",
     "event_json",
@@ -23,10 +25,9 @@ __all__ = [
     "list_json",
     "number_json",
     "page_json",
+    "report_json",
     "step_json",
 ]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Member = tuple[str, str | None]
 """A key and JSON text; members with ``None`` are left out."""
@@ -42,11 +43,12 @@ def _unless_empty(value: str | None) -> str | None:
     return json.dumps(value) if value else None
 
 
+def _json(value: Any) -> str | None:
+    return json.dumps(value) if value else None
+
+
 def _time(microseconds: int | None) -> str | None:
-    if microseconds is None:
-        return None
-    text = (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
-    return f'"{text[:-6]}Z"'
+    return None if microseconds is None else f'"{utc_text(microseconds)}"'
 
 
 def number_json(value: float) -> str:
@@ -110,6 +112,9 @@ def step_json(execution_id: str, row: StepRow, *, values: bool = True) -> str:
     )
 
 
+_SAID_OF_STEPS = ("rule_id", "reason", "policy_hash", "usage")
+
+
 def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
     seq, kind, detail_json, occurred_at, output, reason, step_id, step_kind, target, error = row
     detail: dict[str, Any] = json.loads(detail_json) if detail_json else {}
@@ -118,14 +123,13 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
         settled = kind in ("step.failed", "step.denied", "step.cancelled")
         error = error if settled else detail.get("error")
         payload: list[_Member] = [
-            ("step_id", _text(step_id)),
-            ("step_type", _text(step_kind)),
-            ("target", _text(target)),
-            ("rule_id", _unless_empty(detail.get("rule_id"))),
+            ("step_id", _text(step_id or detail["step_id"])),
+            ("step_type", _text(step_kind if step_id else detail["step_type"])),
+            ("target", _text(target if step_id else detail["target"])),
+            *((name, _json(detail.get(name))) for name in _SAID_OF_STEPS),
             ("error", error),
             ("attempt", _number(detail.get("attempt"))),
             ("retry_in", _number(detail.get("retry_in"))),
-            ("usage", _text(detail["usage"]) if "usage" in detail else None),
         ]
     elif subject == "execution":
         why = reason if kind in ("execution.failed", "execution.cancelled") else ""
@@ -135,6 +139,15 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("output", output if kind == "execution.completed" else None),
             ("reason", _unless_empty(why)),
             ("deadline_at", _time(detail.get("deadline_at"))),
+        ]
+    elif subject == "approval":
+        payload = [
+            ("approval_id", _text(detail["approval_id"])),
+            ("step_id", _text(step_id)),
+            ("execution_id", _text(execution_id)),
+            ("status", _text(approval_status(kind))),
+            ("decided_by", _unless_empty(detail.get("decided_by"))),
+            ("rationale", _unless_empty(detail.get("rationale"))),
         ]
     else:
         payload = [
@@ -166,6 +179,7 @@ def agent_json(row: AgentRow) -> str:
                 "lease_timeout_seconds",
                 number_json(row.lease_seconds) if row.lease_seconds else None,
             ),
+            ("policy_bundle", _unless_empty(row.policy_bundle)),
             ("metadata", row.metadata),
         )
     )
@@ -181,6 +195,51 @@ def key_json(row: KeyRow, token: str = "") -> str:
             ("created_at", _time(row.created_at)),
             ("revoked_at", _time(row.revoked_at)),
             ("token", _unless_empty(token)),
+        )
+    )
+
+
+def approval_json(row: ApprovalRow) -> str:
+    return _object(
+        (
+            ("id", _text(row.id)),
+            ("step_id", _text(row.step_id)),
+            ("execution_id", _text(row.execution_id)),
+            ("status", _text(row.status)),
+            ("approvers", row.approvers if row.approvers != "[]" else "null"),
+            ("message", _unless_empty(row.message)),
+            ("decided_by", _unless_empty(row.decided_by)),
+            ("rationale", _unless_empty(row.rationale)),
+            ("timeout_at", _time(row.timeout_at)),
+            ("created_at", _time(row.created_at)),
+            ("decided_at", _time(row.decided_at)),
+        )
+    )
+
+
+def report_json(report: Report) -> str:
+    unexercised = report.unexercised_rules
+    return _object(
+        (
+            ("results", list_json(map(_trial_json, report.trials))),
+            ("failed", str(report.failed)),
+            ("unexercised_rules", _json(unexercised)),
+        )
+    )
+
+
+def _trial_json(trial: Trial) -> str:
+    case = trial.case._asdict()
+    args = case.pop("args")
+    return _object(
+        (
+            *((name, _unless_empty(text)) for name, text in case.items()),
+            ("args", args),
+            ("decision", _text(trial.action)),
+            ("rule_id", _unless_empty(trial.rule_id)),
+            ("reason", _unless_empty(trial.reason)),
+            ("pass", _text(not trial.failure)),
+            ("failure", _unless_empty(trial.failure)),
         )
     )
 

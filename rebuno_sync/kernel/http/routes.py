@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from . import agent_routes as agents
 from . import key_routes as keys
 from . import operator_routes as operators
+from . import policy_routes as policies
 from . import stream_routes as streams
 from .auth import Auth
 from .call import Call
@@ -66,6 +67,12 @@ ROUTES: dict[str, dict[str, Route]] = {
     },
     "/v0/api-keys/{id}": {"DELETE": Route(Auth.BEARER, keys.revoke_key)},
     "/v0/api-keys/{id}/rotate": {"POST": Route(Auth.BEARER, keys.rotate_key)},
+    "/v0/policies/{agent}": {"POST": Route(Auth.BEARER, policies.set_policy)},
+    "/v0/policies/{agent}/test": {"POST": Route(Auth.BEARER, policies.test_policy)},
+    "/v0/approvals": {"GET": Route(Auth.BEARER, policies.list_approvals)},
+    "/v0/approvals/{id}": {"GET": Route(Auth.BEARER, policies.get_approval)},
+    "/v0/approvals/{id}/grant": {"POST": Route(Auth.BEARER, policies.grant_approval)},
+    "/v0/approvals/{id}/deny": {"POST": Route(Auth.BEARER, policies.deny_approval)},
     "/v0/health": {"GET": Route(Auth.NONE, operators.health)},
     "/v0/ready": {"GET": Route(Auth.NONE, operators.ready)},
     "/v0/openapi.json": {"GET": Route(Auth.NONE, operators.openapi)},

@@ -1,6 +1,18 @@
 """The kernel's file: the only modules that know SQLite and SQL."""
 
-from . import calls, credentials, graves, portable, queue, registry, ring, rows, tables
+from . import (
+    calls,
+    counters,
+    credentials,
+    graves,
+    portable,
+    queue,
+    registry,
+    ring,
+    rows,
+    tables,
+    waiting,
+)
 from .database import Connection, Database
 from .owners import Owner
 from .store import Store
@@ -11,6 +23,7 @@ __all__ = [
     "Owner",
     "Store",
     "calls",
+    "counters",
     "credentials",
     "graves",
     "portable",
@@ -19,4 +32,5 @@ __all__ = [
     "ring",
     "rows",
     "tables",
+    "waiting",
 ]

@@ -8,10 +8,11 @@ from .rows import AgentRow
 from .tables import LIVE
 
 _AGENT = ", ".join(AgentRow._fields)
+_VALUES = ", ".join("?" * len(AgentRow._fields))
 
 
 def put_agent(db: sqlite3.Connection, row: AgentRow) -> None:
-    db.execute(f"INSERT OR REPLACE INTO agents ({_AGENT}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute(f"INSERT OR REPLACE INTO agents ({_AGENT}) VALUES ({_VALUES})", row)
 
 
 def agent(db: sqlite3.Connection, agent_id: str) -> AgentRow | None:
@@ -34,3 +35,15 @@ def has_live_executions(db: sqlite3.Connection, agent_id: str) -> bool:
 
 def set_metadata(db: sqlite3.Connection, agent_id: str, metadata: str) -> None:
     db.execute("UPDATE agents SET metadata = ? WHERE id = ?", (metadata, agent_id))
+
+
+def policy_bundle(db: sqlite3.Connection, agent_id: str) -> str | None:
+    """``None`` when the agent is not registered."""
+    row = db.execute("SELECT policy_bundle FROM agents WHERE id = ?", (agent_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+def set_policy_bundle(db: sqlite3.Connection, agent_id: str, bundle: str) -> bool:
+    """Whether the agent is registered."""
+    sql = "UPDATE agents SET policy_bundle = ? WHERE id = ?"
+    return db.execute(sql, (bundle, agent_id)).rowcount > 0

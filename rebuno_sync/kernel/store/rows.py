@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...types import DispatchStatus, ExecutionStatus, StepStatus
+from ...types import ApprovalStatus, DispatchStatus, ExecutionStatus, StepStatus
 
 __all__ = [
     "REMOTE",
     "AgentRow",
+    "ApprovalRow",
     "DispatchRow",
     "ExecutionRow",
     "KeyRow",
@@ -30,6 +31,7 @@ class AgentRow(NamedTuple):
     lease_seconds: float
     metadata: str | None
     registered_at: int
+    policy_bundle: str = ""
 
     def __repr__(self) -> str:
         return f"AgentRow(id={self.id!r}, webhook_url={self.webhook_url!r})"
@@ -123,3 +125,22 @@ class DispatchRow(NamedTuple):
     owner: str | None
     lease_seconds: float
     renewed: float
+
+
+class ApprovalRow(NamedTuple):
+    n: int
+    id: str
+    execution: int
+    execution_id: str
+    step: int
+    step_id: str
+    status: ApprovalStatus
+    approvers: str
+    """A JSON array of names."""
+    message: str
+    decided_by: str
+    rationale: str
+    created_at: int
+    decided_at: int | None
+    timeout_at: int
+    timeout_due: float

@@ -13,7 +13,7 @@ from typing import TypeVar
 from ...errors import StorageError
 from ...ports import Clock
 from ..attempts import Attempts
-from . import tables
+from . import boots, tables
 from .commits import SharedCommits
 from .database import PATIENCE_SECONDS, Database
 from .owners import Owner
@@ -47,7 +47,7 @@ class Store:
     def _reanchor(self, clock: Clock) -> None:
         def work(db: sqlite3.Connection) -> None:
             if tables.meta(db, "boot_id") != clock.boot_id():
-                tables.reclaim_all(db, clock.wall(), clock.boottime())
+                boots.reclaim_all(db, clock.wall(), clock.boottime())
                 tables.set_meta(db, "boot_id", clock.boot_id())
             self.owner.recognise_lock_file(db)
 

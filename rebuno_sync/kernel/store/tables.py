@@ -57,6 +57,11 @@ def execution(db: sqlite3.Connection, execution_id: str) -> ExecutionRow | None:
     return _execution(db, db.execute(sql, (execution_id,)).fetchone())
 
 
+def execution_id(db: sqlite3.Connection, n: int) -> str:
+    found: str = db.execute("SELECT id FROM executions WHERE n = ?", (n,)).fetchone()[0]
+    return found
+
+
 def execution_by_key(db: sqlite3.Connection, agent_id: str, key: str) -> ExecutionRow | None:
     sql = f"SELECT {_EXECUTION} FROM executions WHERE agent_id = ? AND idempotency_key = ?"
     return _execution(db, db.execute(sql, (agent_id, key)).fetchone())
@@ -272,6 +277,11 @@ def start_step(db: sqlite3.Connection, n: int, now: int) -> None:
     db.execute("UPDATE steps SET status = 'executing', started_at = ? WHERE n = ?", (now, n))
 
 
+def allow_step(db: sqlite3.Connection, n: int) -> None:
+    """It has been approved; its body has still to start."""
+    db.execute("UPDATE steps SET status = 'allowed' WHERE n = ?", (n,))
+
+
 def put_back_step(db: sqlite3.Connection, n: int, tries: int, at: int, due: float) -> None:
     """So many tries have failed; the next one may begin when ``due``."""
     db.execute(
@@ -363,31 +373,3 @@ def retire_dispatches(db: sqlite3.Connection, execution: int) -> None:
         " WHERE execution = ? AND status <> 'exhausted'",
         (execution,),
     )
-
-
-# -- a new boot of the machine
-
-
-def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
-    """Under a new boot id no lease holds, and timers count from the wall clock (design, Time)."""
-    db.execute(
-        "UPDATE dispatches SET status = 'pending', owner = NULL, due_at = ?"
-        " WHERE status = 'in_flight'",
-        (now,),
-    )
-    db.execute(
-        "UPDATE dispatches SET due = ? + (due_at - ?) / 1e6 WHERE status <> 'exhausted'",
-        (boottime, now),
-    )
-    db.execute(
-        "UPDATE steps SET retry_due = ? + (retry_at - ?) / 1e6"
-        " WHERE status = 'allowed' AND retry_at IS NOT NULL",
-        (boottime, now),
-    )
-    db.execute(
-        "UPDATE executions SET deadline_due = ? + (deadline_at - ?) / 1e6"
-        f" WHERE deadline_at IS NOT NULL AND {LIVE}",
-        (boottime, now),
-    )
-    db.execute("DELETE FROM owners")
-    db.execute("DELETE FROM listeners")

@@ -1,0 +1,1 @@
+"""Policies by themselves: bundles, globs, arguments, rules, tests of them."""
