@@ -99,23 +99,23 @@ def _read_policy(path: Path, where: str, name: str) -> str:
 
 
 def register(kernel: Kernel, agents: list[Registration]) -> None:
-    """Register each, replacing what was known of it; agents that are not listed stay."""
+    """Register each, replacing what was known of it; agents that are not listed stay.
+
+    All policies are checked before the first is registered. Raises ``ManifestError``.
+    """
     for agent in agents:
-        kernel.register_agent(
-            agent.id,
-            webhook_url=agent.webhook_url,
-            secret=agent.secret,
-            lease_timeout_seconds=agent.lease_timeout_seconds,
-        )
-        if agent.policy:
-            _set_policy(kernel, agent.id, agent.policy)
-
-
-def _set_policy(kernel: Kernel, agent_id: str, bundle: str) -> None:
-    set_policy = getattr(kernel, "set_policy", None)
-    if set_policy is None:
-        raise ManifestError(f"agent {agent_id!r} has a policy, and this kernel has none yet")
-    try:
-        set_policy(agent_id, bundle)
-    except APIError as error:
-        raise ManifestError(f"the policy of agent {agent_id!r}: {error.message}") from error
+        try:
+            kernel.core.policies.check(agent.policy or "")
+        except APIError as error:
+            raise ManifestError(f"the policy of agent {agent.id!r}: {error.message}") from error
+    for agent in agents:
+        try:
+            kernel.core.agents.register(
+                agent.id,
+                webhook_url=agent.webhook_url,
+                secret=agent.secret,
+                lease_timeout_seconds=agent.lease_timeout_seconds,
+                policy=agent.policy or "",
+            )
+        except APIError as error:
+            raise ManifestError(f"agent {agent.id!r}: {error.message}") from error

@@ -2,7 +2,8 @@
 (protocol.md 9.8).
 
 Only what has ended is removed, and its age counts from its end. Of an execution that had a key a
-tombstone stays, so that asking for the key again finds the old outcome.
+tombstone stays, so that asking for the key again finds the old outcome. Buckets of rate limits that
+nothing asked for as long go too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..errors import StorageError, api_error
 from ..ports import Clock
 from ..types import ExecutionStatus
 from . import identity
-from .store import Connection, Store, graves, tables
+from .store import Connection, Store, counters, graves, tables
 from .store.graves import Tombstone
 from .store.rows import ExecutionRow, RemovedRow
 
@@ -59,10 +60,13 @@ class Retention:
             return 0
         store = self._store()
         before = self._clock.wall() - round(self._seconds * 1_000_000)
-        if not store.read(lambda db: graves.ended_before(db, before, 1)):
+        if not store.read(
+            lambda db: graves.ended_before(db, before, 1) or counters.has_idle_buckets(db, before)
+        ):
             return 0
 
         def work(db: Connection) -> int:
+            counters.drop_idle_buckets(db, before)
             old = graves.ended_before(db, before, _BATCH)
             for execution_id in old:
                 row = tables.execution(db, execution_id)

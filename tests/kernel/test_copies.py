@@ -16,7 +16,7 @@ from rebuno_sync.errors import ConflictError, NotFoundError, StorageError, Valid
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.kernel.store import Database, Store, tables
 
-from .moves import AGENT, attempt, call, kinds, once, perform, start
+from .moves import AGENT, ask_for, attempt, call, kinds, once, perform, start
 
 LONG = {"messages": [{"content": "x" * 900, "n": n} for n in range(5)]}
 
@@ -95,6 +95,43 @@ def test_an_execution_that_has_not_ended_goes_on(kernel: Kernel, other: Kernel) 
     assert (replay.decision, replay.step_id, replay.result) == ("replay", done, 1)
     unknown = other.agent.submit(again, once("open"))
     assert (unknown.step_id, unknown.error["reason"]) == (open_.step_id, "indeterminate")
+
+
+def test_what_waits_for_a_person_moves_along(kernel: Kernel, other: Kernel) -> None:
+    """The question has the same id there, and its answer lets the step run there."""
+    ask_for(kernel, "charge")
+    lease = start(kernel)
+    blocked = kernel.agent.submit(lease, once())
+    (asked,) = kernel.list_approvals()
+    moved = other.import_execution(kernel.export_execution(lease.execution_id))
+    assert moved == kernel.get(lease.execution_id)
+    assert other.list_approvals() == [asked]
+    other.grant_approval(asked.id, "ann")
+    assert kernel.get_approval(asked.id).status == "pending"
+    proceeds = other.agent.submit(attempt(other, lease.execution_id), once())
+    assert (proceeds.decision, proceeds.step_id) == ("proceed", blocked.step_id)
+
+
+def test_a_question_runs_out_in_the_other_file(tmp_path: Path, clock: ManualClock) -> None:
+    """At the time it would have here, though the other machine counts from another boot."""
+    elsewhere = ManualClock(boot_id="another")
+    elsewhere.reboot("another")
+    with (
+        Kernel(tmp_path / "a.db", clock=clock) as kernel,
+        Kernel(tmp_path / "b.db", clock=elsewhere) as other,
+    ):
+        for one in (kernel, other):
+            one.register_agent(AGENT)
+        ask_for(kernel, "charge")
+        lease = start(kernel)
+        kernel.agent.submit(lease, once())
+        other.import_execution(kernel.export_execution(lease.execution_id))
+        (asked,) = other.list_approvals()
+        left = asked.timeout_at.timestamp() - elsewhere.wall() / 1e6
+        elsewhere.advance(left - 1)
+        assert other.get_approval(asked.id).status == "pending"
+        elsewhere.advance(2)
+        assert other.get_approval(asked.id).status == "expired"
 
 
 def test_timers_go_on_in_the_other_file(tmp_path: Path, clock: ManualClock) -> None:

@@ -125,3 +125,16 @@ def test_many_small_members_make_few_parts() -> None:
     """A hundred thousand numbers are some hundreds of parts."""
     [cut] = cuts_of(json.dumps(list(range(100_000))))
     assert len(cut.parts) < 1400
+
+
+def test_a_policy_is_tried_on_long_arguments(kernel: Kernel) -> None:
+    """Of past calls, as they were made."""
+    lease = start(kernel)
+    args = {"messages": [message(n) for n in range(5)], "limit": 7}
+    perform(kernel, lease, Proposal("llm_call", "m", json.dumps(args)))
+    rule = (
+        "{id: seven, when: {target: m, arguments: {limit: {equals: 7}}}, then: {decision: allow}}"
+    )
+    report = kernel.test_policy(AGENT, f"rules: [{rule}]", execution_id=lease.execution_id)
+    (result,) = report.results
+    assert (result.rule_id, result.passed, result.args) == ("seven", True, args)

@@ -13,7 +13,7 @@ from rebuno_sync.errors import ConflictError, NotFoundError
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.types import Execution
 
-from .moves import AGENT, attempt, call, perform, start
+from .moves import AGENT, ask_for, attempt, call, once, perform, start
 
 DAY = 86400.0
 
@@ -49,6 +49,42 @@ def test_nothing_is_left_of_an_old_execution(kernel: Kernel, clock: ManualClock)
         kernel.get(execution.id)
     tables = ("executions", "steps", "events", "dispatches", "bodies", "cells", "tombstones")
     assert [rows(kernel, table) for table in tables] == [0] * len(tables)
+
+
+def test_approvals_go_with_their_execution(kernel: Kernel, clock: ManualClock) -> None:
+    """One that was granted, and one that was never decided."""
+    ask_for(kernel, "charge")
+    granted, undecided = start(kernel), start(kernel)
+    for lease in (granted, undecided):
+        kernel.agent.submit(lease, once())
+    kernel.grant_approval(kernel.list_approvals()[0].id)
+    again = attempt(kernel, granted.execution_id)
+    perform(kernel, again, once())
+    kernel.agent.complete(again, "1")
+    kernel.cancel(undecided.execution_id)
+    assert rows(kernel, "approvals") == 2
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 2
+    assert rows(kernel, "approvals") == 0
+
+
+def test_buckets_that_nobody_asks_for_go(kernel: Kernel, clock: ManualClock) -> None:
+    """A rate limit that was asked within the time is kept, as executions are (protocol.md 9.8)."""
+    limit = "{max_calls: 5, window: 1m, per_what: agent}"
+    rules = [
+        f"{{id: {target}, when: {{target: {target}}},"
+        f" then: {{decision: allow, rate_limit: {limit}}}}}"
+        for target in ("idle", "used")
+    ]
+    kernel.set_policy(AGENT, f"rules: [{', '.join(rules)}]")
+    lease = start(kernel)
+    perform(kernel, lease, call("idle"))
+    clock.advance(DAY)
+    kernel.agent.release(lease)
+    perform(kernel, attempt(kernel, lease.execution_id), call("used"))
+    assert (sweep(kernel), rows(kernel, "rate_buckets")) == (0, 2)
+    clock.advance(1)
+    assert (sweep(kernel), rows(kernel, "rate_buckets")) == (0, 1)
 
 
 def test_c40_age_counts_from_the_end(kernel: Kernel, clock: ManualClock) -> None:

@@ -11,6 +11,7 @@ import pytest
 from support.kernel_process import KernelProcess
 
 from rebuno_sync.cli.manifest import ManifestError, Registration, read_manifest, register
+from rebuno_sync.errors import ValidationError
 from rebuno_sync.kernel import Kernel
 
 MANIFEST = """
@@ -90,6 +91,41 @@ def test_registering_replaces_and_adds(tmp_path: Path) -> None:
         assert kernel.get_agent("one").lease_timeout_seconds == 30
 
 
+DENY = "rules: [{id: none, then: {decision: deny}}]"
+
+
+def of(agent_id: str, *, address: str = "", policy: str | None = None) -> Registration:
+    return Registration(agent_id, address, "", 0, policy)
+
+
+def test_policies_of_a_manifest(tmp_path: Path) -> None:
+    """They are set as ``set_policy`` does; an agent that is listed without one has none."""
+    with Kernel(tmp_path / "kernel.db") as kernel:
+        kernel.register_agent("two")
+        kernel.set_policy("two", DENY)
+        register(kernel, [of("one", policy=DENY), of("two")])
+        (found,) = kernel.test_policy("one", cases=[{"target": "t"}]).results
+        assert (found.decision, found.rule_id) == ("deny", "none")
+        with pytest.raises(ValidationError, match="has no policy"):
+            kernel.test_policy("two")
+
+
+def test_a_policy_that_is_wrong_registers_nobody(tmp_path: Path) -> None:
+    """Not even the agents before it; its agent and its line are named."""
+    with Kernel(tmp_path / "kernel.db") as kernel:
+        wrong = DENY.replace("deny", "perhaps")
+        with pytest.raises(ManifestError, match=r"agent 'two': .*line 1.*decision"):
+            register(kernel, [of("one", policy=DENY), of("two", policy=wrong)])
+        assert kernel.agents() == []
+
+
+def test_an_address_that_is_wrong(tmp_path: Path) -> None:
+    """Its agent is named."""
+    says = r"agent 'one': .*webhook_url must be"
+    with Kernel(tmp_path / "kernel.db") as kernel, pytest.raises(ManifestError, match=says):
+        register(kernel, [of("one", address="ftp://one.test")])
+
+
 def test_a_kernel_starts_with_its_manifest(tmp_path: Path) -> None:
     """Its agents are there; of what is wrong it says so and does not start; secrets are in no
     output."""
@@ -103,6 +139,11 @@ def test_a_kernel_starts_with_its_manifest(tmp_path: Path) -> None:
         assert process.process.wait(30) == 1
         assert "agents[0]: id is required" in process.said
         assert "s3cr3t" not in process.said
+    path.write_text("agents:\n- {id: a, policy: 'rules: 5'}\n")
+    with KernelProcess(tmp_path, "--config", str(path)) as process:
+        assert process.process.wait(30) == 1
+        assert "the policy of agent 'a'" in process.said
+        assert "Traceback" not in process.said
 
 
 def test_a_file_that_others_can_read_is_told_of(tmp_path: Path) -> None:

@@ -109,11 +109,6 @@ SCHEMAS: dict[str, Schema] = {
         },
         "required": ["decision"],
     },
-    "Approval": {
-        "type": "object",
-        "properties": {"id": _TEXT, "execution_id": _TEXT, "step_id": _TEXT, "status": _TEXT},
-        "required": ["id", "execution_id", "step_id", "status"],
-    },
 }
 
 _EXECUTION, _EXECUTIONS = "/v0/executions/{id}", "/v0/executions"
@@ -200,7 +195,7 @@ DESCRIBED: dict[str, Described] = {
     ),
     "POST /v0/policies/{agent}/test": Described(
         "What a policy would say.",
-        {"type": "object"},
+        _ref("PolicyReport"),
         body=_object(
             bundle=_TEXT,
             cases=_list({"type": "object"}),

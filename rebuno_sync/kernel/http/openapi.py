@@ -9,14 +9,24 @@ from typing import Any, NamedTuple
 
 from pydantic.json_schema import models_json_schema
 
-from ...types import Agent, ApiKey, Event, Execution, ExecutionPage, Scope, Step
+from ...types import (
+    Agent,
+    ApiKey,
+    Approval,
+    Event,
+    Execution,
+    ExecutionPage,
+    PolicyReport,
+    Scope,
+    Step,
+)
 from .auth import Auth
 from .described import DESCRIBED, SCHEMAS
 from .scopes import SCOPES
 
 __all__ = ["Asks", "document"]
 
-_MODELS = (Execution, ExecutionPage, Step, Event, Agent, ApiKey)
+_MODELS = (Execution, ExecutionPage, Step, Event, Agent, ApiKey, Approval, PolicyReport)
 _WITH_BODY = frozenset({"POST", "PUT"})
 
 _SECURITY: dict[Auth, list[dict[str, list[str]]]] = {
