@@ -32,6 +32,7 @@ from .llm.unrecorded import follow_environment
 from .logs import learn_what_is_recorded
 from .ports import AgentKernel
 from .refusals import raise_for_refusal
+from .replies import refuses_the_value
 from .strict import mended
 from .types import ExecutionStatus
 
@@ -200,6 +201,8 @@ class _Attempt:
         except APIError as error:
             if error.code in _OVER:
                 return self._settle_end(error, ExecutionStatus.COMPLETED)
+            if not refuses_the_value(error):
+                return self._unwind(Interrupted(str(error)))
             return self._fail(f"output_refused: {error.message}", error)
         except Interrupted as signal:  # of a port that holds outcomes back
             return self._unwind(signal)

@@ -10,6 +10,7 @@ from typing import NoReturn, TypeVar
 
 from .bodies import Bodies
 from .codec import PLAIN, Codec, encode_plain_arguments
+from .drift import is_patch
 from .errors import (
     Blocked,
     Interrupted,
@@ -21,9 +22,10 @@ from .errors import (
     Terminated,
 )
 from .failures import encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, Results, forked, late, outside, refused, steps_around
+from .frames import LEAVES_THE_STEP, Frame, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
 from .model_calls import ModelCallSeams
+from .nested import Results, decided, keep, until_over
 from .outcomes import Ran, live, replayed
 from .past import Past
 from .ports import AgentKernel
@@ -31,6 +33,7 @@ from .recording import Recording
 from .retrying import ONCE, Bounds
 from .timed import TimedOut, within
 from .tries import settled
+from .turns import in_turn
 from .types import (
     DecisionKind,
     Execution,
@@ -104,8 +107,7 @@ class ExecutionContext(ModelCallSeams):
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
         self._lease.moves.made()
-        pending = self._signal
-        if pending is not None:
+        if (pending := self._signal) is not None:
             self._stop(pending.again())
         if self._lease.over:
             self._stop(LeaseSuperseded(self._lease.reason))
@@ -119,6 +121,11 @@ class ExecutionContext(ModelCallSeams):
         with self._lease.moves.resting():
             self._stopped.wait(seconds)
         self.check()
+
+    def doze(self, seconds: float) -> None:
+        """``wait``, for an effect that does nothing else: its host need not wait for its end."""
+        with self._lease.moves.dozing():
+            self.wait(seconds)
 
     def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback``, from another thread, when the lease of this attempt ends; what is
@@ -162,11 +169,12 @@ class ExecutionContext(ModelCallSeams):
         """
         outer = self._current_frame()
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self._bodies.one_more():
-            decision = self._propose(proposal, outer)
-            if decision.decision == DecisionKind.PROCEED:
-                return self._run(decision, proposal, run, codec, outer, bounds)
-        return replayed(decision, proposal.target, codec)
+        with self._bodies.one_more(), self._lease.moves.busy():
+            met = self._propose(proposal, outer)
+            if met.decision == DecisionKind.PROCEED:
+                with until_over(outer, met.step_id):
+                    return self._run(met, proposal.target, run, codec, outer, bounds)
+        return replayed(met, proposal.target, codec)
 
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         def propose() -> StepDecision:
@@ -178,13 +186,11 @@ class ExecutionContext(ModelCallSeams):
             self.past.meet(decision, proposal, outer)
             return decision
 
-        if outer is None or outer.results is None:
-            return ask()
-        return outer.results.decided(proposal, ask)
+        return in_turn(lambda: decided(outer, proposal, ask, self), self.past.move)
 
     def _propose(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         """Submit an effect; the decision is ``proceed`` or ``replay``, a refusal is raised."""
-        if outer is not None and outer.step_id:
+        if outer is not None and outer.step_id and not is_patch(proposal):
             proposal = proposal._replace(parent=outer.step_id)
         self.check()
         self._close_ended_calls()
@@ -208,13 +214,13 @@ class ExecutionContext(ModelCallSeams):
     def _run(
         self,
         met: StepDecision,
-        proposal: Proposal,
+        target: str,
         run: Callable[[], object],
         codec: Codec,
         outer: Frame[ExecutionContext] | None,
         bounds: Bounds,
     ) -> object:
-        step_id, target = met.step_id, proposal.target
+        step_id = met.step_id
 
         def once(results: Results | None = None) -> Ran:
             if outer is not None and outer.out_of_time:  # Since the submit, or in back-off.
@@ -230,15 +236,12 @@ class ExecutionContext(ModelCallSeams):
             ran = once()
         else:
             ran = self._heard(lambda: settled(met, policy, kept, self.wait, once))
-        if (failure := ran.failure) is None:
-            decision = self._heard(lambda: self._recording.result(step_id, ran.result))
-        else:
-            decision = self._heard(lambda: self._recording.failure(step_id, failure))
+        decision = self._heard(lambda: self._recording.outcome(step_id, ran.result, ran.failure))
         self.check()
         if decision.decision == DecisionKind.REPLAY:
+            keep(outer, step_id, decision.result_json, decision.error_json)
             return replayed(decision, target, codec)
-        if ran.failure is None and outer is not None and outer.results is not None:
-            outer.results.keep(proposal, step_id, ran.result)
+        keep(outer, step_id, ran.result, ran.failure)
         return live(ran, target, step_id, codec)
 
     def _call(

@@ -11,13 +11,19 @@ from .errors import Interrupted, RebunoError
 from .history import History
 from .types import Idempotency, Proposal, Recorded, Step, StepKind
 
-__all__ = ["PATCHED", "Drift"]
+__all__ = ["PATCHED", "Drift", "is_patch"]
 
 _log = logging.getLogger(__name__)
 
 PATCHED = "patched"
 """The target of the steps that ``patched`` records. An answer that nobody asks for any more is no
 drift: that is how a patch is removed."""
+
+
+def is_patch(call: Proposal | Recorded) -> bool:
+    """Whether it is an answer of ``patched``: of the whole execution, whichever body asked."""
+    return call.kind == StepKind.LOCAL and call.target == PATCHED
+
 
 _STRICT_PATIENCE_SECONDS = 2.0
 _PATIENCE_SECONDS = 0.1
@@ -112,7 +118,7 @@ class Drift:
 
 def _counts(step: Recorded) -> bool:
     """Whether leaving out the step means something: it has an outcome, or may have taken effect."""
-    if step.kind == StepKind.LOCAL and step.target == PATCHED:
+    if is_patch(step):
         return False
     return step.settled or step.idempotency == Idempotency.AT_MOST_ONCE
 

@@ -30,8 +30,9 @@ def sleep(seconds: float, *, name: str | None = None) -> None:
     ``name``: one that is unique in the execution keeps the sleep apart from all others, whatever
     ``seconds`` is then; sleeps without one are told apart by their seconds and their order.
 
-    A cancel wakes it at once. The attempt keeps its thread and its lease meanwhile. Raises
-    ``ValueError`` for what is no number of seconds.
+    A cancel wakes it at once, and so does the end of its agent, unless the execution has a body
+    that runs. The attempt keeps its thread and its lease meanwhile. Raises ``ValueError`` for what
+    is no number of seconds.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"seconds must be a number, not {seconds!r}")
@@ -46,7 +47,7 @@ def _sleep_out(context: ExecutionContext, seconds: float) -> None:
     begun_ago = context.past.seconds_since(context.around[0])
     until = SYSTEM.boottime() + seconds - min(begun_ago, seconds)
     while (left := until - SYSTEM.boottime()) > 0:
-        context.wait(min(left, _LONGEST_PAUSE_SECONDS))
+        context.doze(min(left, _LONGEST_PAUSE_SECONDS))
 
 
 def now(*, name: str | None = None) -> datetime:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
-from .types import DecisionKind, Proposal, StepDecision
+from .nested import Results
 
 __all__ = [
     "LEAVES_THE_STEP",
     "Frame",
-    "Results",
     "forked",
     "late",
     "outside",
@@ -84,74 +82,6 @@ def steps_around(frame: Frame[C] | None, context: C) -> list[str]:
             found.append(frame.step_id)
         frame = frame.outer
     return found
-
-
-_Call = tuple[str, str, str]
-
-
-class Results:
-    """What effects gave in a body that may be tried again: the next try is given the same.
-
-    A try that fails has not undone the effects in it. What succeeded there is met again, as it
-    would be after a crash; what failed is a new call. Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._earlier: dict[_Call, deque[StepDecision]] = {}
-        self._here: dict[_Call, deque[StepDecision]] = {}
-        self._met_failure = False
-        self._began_something = False
-
-    @property
-    def only_met(self) -> bool:
-        """Whether a recorded failure was met, and nothing was begun."""
-        return self._met_failure and not self._began_something
-
-    def decided(self, proposal: Proposal, ask: Callable[[], StepDecision]) -> StepDecision:
-        """The decision on a call: what an earlier try got from it, or else the kernel's."""
-        known = self._take(proposal)
-        if known is None:
-            known = ask()
-            self._note(proposal, known)
-        return known
-
-    def _take(self, proposal: Proposal) -> StepDecision | None:
-        call = _call_of(proposal)
-        with self._guard:
-            waiting = self._earlier.get(call)
-            if not waiting:
-                return None
-            decision = waiting.popleft()
-            self._here.setdefault(call, deque()).append(decision)
-            return decision
-
-    def _note(self, proposal: Proposal, decision: StepDecision) -> None:
-        if decision.decision == DecisionKind.PROCEED:
-            self._began_something = True
-        elif decision.decision == DecisionKind.REPLAY:
-            if decision.error_json in (None, "null"):
-                self.keep(proposal, decision.step_id, decision.result_json or "null")
-            else:
-                self._met_failure = True
-
-    def keep(self, proposal: Proposal, step_id: str, result: str) -> None:
-        """A call has succeeded."""
-        decision = StepDecision(DecisionKind.REPLAY, step_id, result_json=result)
-        with self._guard:
-            self._here.setdefault(_call_of(proposal), deque()).append(decision)
-
-    def of_next_try(self) -> Results:
-        following = Results()
-        with self._guard:
-            for call in self._here.keys() | self._earlier.keys():
-                both = (*self._here.get(call, ()), *self._earlier.get(call, ()))
-                following._earlier[call] = deque(both)
-        return following
-
-
-def _call_of(proposal: Proposal) -> _Call:
-    return proposal.kind, proposal.target, proposal.args
 
 
 def refused(frame: Frame[C] | None, refusal: PolicyError | RateLimited) -> Exception:

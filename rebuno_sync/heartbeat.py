@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from .clock import SYSTEM
-from .errors import NetworkError, StorageError
+from .errors import APIError, NetworkError, StorageError
 from .ports import AgentKernel, Clock
+from .replies import asks_for_patience
 from .stalling import Moves
 from .types import LeaseKey, Renewal
 from .workers import Workers
@@ -140,7 +141,7 @@ class Lease:
         return self._over.wait(seconds)
 
     def insist(self, call: Callable[[], T], *, once_sent: bool = True) -> T:
-        """Repeat ``call`` while its answer is lost and the lease can hold.
+        """Repeat ``call`` while its answer is lost, or asks for patience, and the lease can hold.
 
         ``once_sent``: whether it may also be repeated when the request may have arrived; else only
         when the error says that it is repeatable.
@@ -149,8 +150,10 @@ class Lease:
         while True:
             try:
                 return call()
-            except (NetworkError, StorageError) as error:
+            except (NetworkError, StorageError, APIError) as error:
                 repeatable = once_sent or (isinstance(error, NetworkError) and error.repeatable)
+                if isinstance(error, APIError) and not asks_for_patience(error):
+                    raise
                 if isinstance(error, StorageError) and error.final:
                     raise
                 if not repeatable or not self.can_hold():

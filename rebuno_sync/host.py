@@ -47,7 +47,8 @@ class Agent:
     ``kernel``: a ``Kernel`` in this process instead of one at a URL; its executions come straight
     from it, and need no secret.
     ``workers``: handlers that run at once; more wait in a queue. ``grace``: seconds that handlers
-    have to finish when the agent closes. ``stall_timeout``: seconds for which a handler may neither
+    have to finish when the agent closes; one that only waits (``execution().wait``, ``sleep``) is
+    ended at once. ``stall_timeout``: seconds for which a handler may neither
     enter nor leave an effect; after that it is taken for hung, its lease runs out, and another
     attempt takes over. No limit by default; it must be longer than any one body.
     ``closes``: what its handlers use and nobody else, an ``MCPClient`` say; it is closed after they

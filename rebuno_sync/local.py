@@ -27,6 +27,7 @@ from .kernel.embedded import DEFAULT_PATH
 from .kernel.identity import args_hash
 from .naming import module_name
 from .types import Execution
+from .webhook import Delivery
 
 __all__ = ["run"]
 
@@ -164,6 +165,8 @@ class _Host:
             measured_on=self._kernel.monotonic,
         )
         self._kernel.watch_lease(lease.key, lambda: RENEWER.hurry(lease))
+        here = Delivery(lease, thread=threading.current_thread())
+        lease.on_end(here.told_to_stop)
         try:
             return dispatch(
                 self._binding,
@@ -173,6 +176,7 @@ class _Host:
                 resumed_by_hand=True,
             )
         finally:
+            here.ended.set()
             if lease.left_to_run_out:
                 self._kernel.leave_claim(claim)
 

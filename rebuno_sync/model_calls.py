@@ -25,6 +25,7 @@ from .codec import encode_plain_arguments
 from .errors import LeaseSuperseded, PolicyError, RateLimited, Signal
 from .frames import Frame
 from .heartbeat import Lease
+from .nested import keep, until_over
 from .recording import Recording
 from .strict import compact
 from .types import DecisionKind, Proposal, StepDecision, StepKind
@@ -200,19 +201,17 @@ class ModelCallSeams(ABC):
             self._open_calls.pop(step_id, None)
         if self._last_calls.get(call.thread) is call:
             self._last_calls.pop(call.thread, None)
-        with call.flight:
+        with call.flight, until_over(call.frame, step_id):
             self.stay_home()
-            if failure is not None:
-                decision = self._heard(lambda: self._recording.failure(step_id, failure))
-            else:
-                decision = self._heard(lambda: self._recording.result(step_id, result or "null"))
+            decision = self._heard(
+                lambda: self._recording.outcome(step_id, result or "null", failure)
+            )
             self.check()
+            keep(call.frame, step_id, result, failure or decision.error_json)
         if decision.decision == DecisionKind.REPLAY and decision.error_json is not None:
             # Recorded as a failure in its place; a client that asks again for it gets it again.
             call.answer = decision
             self._last_calls[call.thread] = call
-        elif failure is None and call.frame is not None and call.frame.results is not None:
-            call.frame.results.keep(call.proposal, step_id, result or "null")
         return decision
 
     def _open_call(self, step_id: str) -> _Call:

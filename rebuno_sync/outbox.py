@@ -20,7 +20,7 @@ from .heartbeat import Lease
 from .held import Held, Request, size_of
 from .kernel_client import Answer, KernelClient, NotOffered
 from .messages import decision_of, submit_operation
-from .replies import error_of
+from .replies import asks_for_patience, error_of, refuses_the_value
 from .sender import Sender
 from .types import (
     LARGEST_BATCH,
@@ -325,6 +325,8 @@ class Outbox:
         try:
             decision = self._kernel.complete_step(self._lease.key, one.step_id, one.result)
         except APIError as refusal:
+            if asks_for_patience(refusal):
+                raise NetworkError(f"it is not taken yet: {refusal}") from refusal
             self._refused(one, refusal)
         else:
             self._taken(one, decision)
@@ -343,20 +345,23 @@ class Outbox:
             self._held.remove(one)
 
     def _refused(self, one: Held, refusal: APIError) -> None:
-        """Ask again; after three refusals record that it cannot be stored."""
+        """Ask again; after three refusals of the result record that it cannot be stored."""
         if refusal.code in _OVER:
             self._break(refusal)
             return
         if one not in self._held:  # The answer is an old one: it was settled meanwhile.
             return
-        one.refusals += 1
-        if one.refusals < _OUTCOME_TRIES:
+        if asks_for_patience(refusal):  # ``_send_first`` does.
             return
-        failure = not_storable(one.result, f"not storable by this kernel: {refusal}")
-        try:
-            self._kernel.fail_step(self._lease.key, one.step_id, failure)
-        except APIError as error:
-            refusal = error
+        if refuses_the_value(refusal):
+            one.refusals += 1
+            if one.refusals < _OUTCOME_TRIES:
+                return
+            failure = not_storable(one.result, f"not storable by this kernel: {refusal}")
+            try:
+                self._kernel.fail_step(self._lease.key, one.step_id, failure)
+            except APIError as error:
+                refusal = error
         self._forget(one)
         self._break(f"the kernel refused the result of step {one.step_id}: {refusal}")
 

@@ -102,7 +102,12 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
             if context is not None:
                 context.past.move(1)
                 future.add_done_callback(lambda _: context.past.move(-1))
-            self._threads_of_ours.offer(work)
+            try:
+                self._threads_of_ours.offer(work)
+            except BaseException:  # No thread can be had: the next identical call is not to wait.
+                turn.pass_on()
+                future.cancel()
+                raise
         return future
 
     def _refuse_if_over(self) -> None:

@@ -5,7 +5,9 @@ answer lost to a submit                               ``Interrupted``; it is nev
 ... when nothing was sent, or it has a request id     sent again while the lease holds
 answer lost to an outcome                             sent again while the lease holds
 a submit refused with an error                        the error, to the handler: nothing recorded
-an outcome refused with an error, three times         recorded as a failure instead ("not storable")
+an outcome refused as a value, three times            recorded as a failure instead ("not storable")
+... because the kernel is too busy (429 and such)     sent again while the lease holds
+... for another reason (401, 403 and such)            ``Interrupted``: the effect may be done again
 the lease is gone, or the execution has ended         ``LeaseSuperseded``, ``Terminated``
 ====================================================  ============================================
 """
@@ -27,7 +29,7 @@ from .errors import (
 from .failures import not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
-from .turns import take_turn
+from .replies import refuses_the_value
 from .types import DecisionKind, Proposal, StepDecision
 
 __all__ = ["Recording"]
@@ -43,17 +45,9 @@ class Recording:
         self._lease = lease
 
     def submit(self, proposal: Proposal) -> StepDecision:
-        """Ask for the decision on an effect, in its turn; again only where that cannot propose it
-        twice."""
+        """Ask for the decision on an effect; again only where that cannot propose it twice."""
         if self._kernel.wants_request_ids:
             proposal = proposal._replace(request_id=str(SYSTEM.new_id()))
-        turn = take_turn()
-        if turn is None:
-            return self._submit(proposal)
-        with turn:
-            return self._submit(proposal)
-
-    def _submit(self, proposal: Proposal) -> StepDecision:
         try:
             return self._lease.insist(
                 lambda: self._kernel.submit(self._lease.key, proposal), once_sent=False
@@ -63,6 +57,12 @@ class Recording:
             raise
         except (NetworkError, StorageError) as error:
             raise Interrupted(f"submitting {proposal.target!r}: {error}") from error
+
+    def outcome(self, step_id: str, result: str, failure: str | None) -> StepDecision:
+        """Record the failure if there is one, else the result."""
+        if failure is None:
+            return self.result(step_id, result)
+        return self.failure(step_id, failure)
 
     def result(self, step_id: str, result: str) -> StepDecision:
         """Record a result. ``replay`` carries what is recorded in its place."""
@@ -126,6 +126,8 @@ class Recording:
             try:
                 return self._sent(step_id, send)
             except APIError as error:
+                if not refuses_the_value(error):
+                    raise _refused(step_id, error) from error
                 refusal = error
         failure = not_storable(instead_of, f"not storable by this kernel: {refusal}")
         try:
@@ -133,7 +135,7 @@ class Recording:
                 step_id, lambda: self._kernel.fail_step(self._lease.key, step_id, failure)
             )
         except APIError as error:
-            raise Interrupted(f"the kernel refused the outcome of {step_id}: {error}") from error
+            raise _refused(step_id, error) from error
         if decision.decision == DecisionKind.REPLAY:
             return decision
         return StepDecision(DecisionKind.REPLAY, step_id, error_json=failure)
@@ -169,3 +171,7 @@ class Recording:
         if error.code == "execution_terminal":
             raise Terminated(error.message) from error
         return
+
+
+def _refused(step_id: str, error: APIError) -> Interrupted:
+    return Interrupted(f"the kernel refused the outcome of {step_id}: {error}")

@@ -8,11 +8,14 @@ from typing import TypeVar
 
 from .errors import APIError, NetworkError, api_error
 
-__all__ = ["error_of", "understood"]
+__all__ = ["asks_for_patience", "error_of", "refuses_the_value", "understood"]
 
 T = TypeVar("T")
 
 _GATEWAY = frozenset({502, 503, 504})
+_REFUSES_THE_VALUE = frozenset({400, 409, 413, 500})
+_ASKS_FOR_PATIENCE = frozenset({408, 425, 429})
+_SERVER_ERROR = 500
 
 
 def understood(what: str, read: Callable[[], T]) -> T:
@@ -21,6 +24,16 @@ def understood(what: str, read: Callable[[], T]) -> T:
         return read()
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise NetworkError(f"the answer is not {what}: {type(error).__name__}: {error}") from error
+
+
+def refuses_the_value(refusal: APIError) -> bool:
+    """Whether it is what was sent that the kernel will not have; not who sent it, or when."""
+    return refusal.status_code in _REFUSES_THE_VALUE
+
+
+def asks_for_patience(refusal: APIError) -> bool:
+    """Whether the same may be taken later: the kernel, or what is before it, is too busy now."""
+    return refusal.status_code in _ASKS_FOR_PATIENCE or refusal.status_code > _SERVER_ERROR
 
 
 def error_of(status: int, body: bytes, what: str) -> APIError | NetworkError:

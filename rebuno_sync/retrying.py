@@ -25,9 +25,9 @@ class RetryPolicy:
     failed together do not come back together. ``on``: the exception classes after which it is
     tried again, ``StepTimeout`` among them when it is named or one of its bases is.
 
-    An exception that has a ``retry_after`` (seconds, or a ``timedelta``) says itself how long the
-    wait is. Signals, interrupts and refusals of nested effects are never answered with another
-    try. Raises ``TypeError`` or ``ValueError`` for what makes no sense.
+    An exception that has a ``retry_after`` (seconds, as text too, or a ``timedelta``) says
+    itself how long the wait is. Signals, interrupts and refusals of nested effects are never
+    answered with another try. Raises ``TypeError`` or ``ValueError`` for what makes no sense.
     """
 
     attempts: int = 3
@@ -86,6 +86,8 @@ def _told_by(error: BaseException) -> float | None:
         return None
     if isinstance(told, timedelta):
         told = told.total_seconds()
+    if isinstance(told, str) and told.strip().isdecimal():
+        told = int(told)
     if type(told) not in (int, float) or not told >= 0:
         return None
     return float(min(told, _LONGEST_SECONDS))

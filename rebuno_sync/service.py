@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from .agent import Outcome, dispatch
@@ -194,31 +196,44 @@ class LocalService:
 
 
 def close_webhook(webhook: Webhook, release: Callable[[LeaseKey], None], grace: float) -> None:
-    """Accept nothing more, let handlers finish, end the others and give their leases back."""
-    _give_back(release, webhook.stop())
-    webhook.join(grace)
-    left = webhook.deliveries
-    for delivery in left:
+    """Accept nothing more, let handlers finish, end the others and give their leases back.
+
+    One that only waits, in ``wait`` or a durable ``sleep``, is ended as soon as it does.
+    """
+
+    def end(delivery: Delivery) -> None:
         RENEWER.drop(delivery.lease)
         delivery.lease.end("the agent is closing")
-    if left and not webhook.join(_UNWINDING_SECONDS):
-        for delivery in webhook.deliveries:
-            delivery.tell_that_it_lingers()
-    _give_back(release, left)
 
-
-def _give_back(release: Callable[[LeaseKey], None], deliveries: list[Delivery]) -> None:
-    """Release the leases, several at once; those that were lost or have ended are gone."""
-
-    def give_back(lease: LeaseKey, _: Slot) -> None:
+    def give_back(delivery: Delivery, _: Slot) -> None:
+        """Several at once; a lease that was lost, or whose execution has ended, is gone."""
+        key = delivery.lease.key
+        if delivery.thread is not None and not delivery.lingers:
+            end(delivery)
+            delivery.ended.wait(_UNWINDING_SECONDS)
         try:
-            release(lease)
+            release(key)
         except RebunoError as error:
-            _log.info("execution %s: lease not given back: %s", lease.execution_id, error)
+            _log.info("execution %s: lease not given back: %s", key.execution_id, error)
 
-    releasing = Workers("rebuno-release", give_back, size=8, longest_queue=len(deliveries))
-    for delivery in deliveries:
-        releasing.offer(delivery.lease.key)
+    def give_back_soon(delivery: Delivery) -> None:
+        with suppress(RuntimeError):  # No thread can be had: it keeps its grace.
+            releasing.offer(delivery)
+
+    releasing = Workers("rebuno-release", give_back, size=8, longest_queue=1 << 30)
+    for delivery in webhook.stop():
+        releasing.offer(delivery)
+    for delivery in webhook.deliveries:
+        delivery.lease.moves.when_at_rest(partial(give_back_soon, delivery))
+    if not webhook.join(grace):
+        left = [delivery for delivery in webhook.deliveries if not delivery.lease.over]
+        for delivery in left:
+            end(delivery)
+        if not webhook.join(_UNWINDING_SECONDS):
+            for delivery in webhook.deliveries:
+                delivery.tell_that_it_lingers()
+        for delivery in left:
+            releasing.offer(delivery)
     releasing.join(_RELEASING_SECONDS)
     releasing.close()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-__all__ = ["Server", "Stop", "stopped_by_signals"]
+__all__ = ["Server", "Stop", "raise_file_limit", "stopped_by_signals"]
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +58,8 @@ class Server:
             from waitress.task import ThreadedTaskDispatcher
         except ImportError as error:
             raise ImportError(_MISSING) from error
+        # A queue is what a server has when it is busy.
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         self._loop_once: Callable[..., None] = wasyncore.loop
         self._close_all: Callable[..., None] = wasyncore.close_all
         # Of a listening socket only: a server's own ``close`` ends what wakes the loop as well.
@@ -172,6 +174,13 @@ def _head(status: str, headers: list[tuple[str, str]], *, chunked: bool) -> byte
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
+def raise_file_limit() -> None:
+    """Let this process have as many open files as the system allows it: connections are some."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # Some systems allow less than they say.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _most_connections() -> int:
     """As many as the system lets this process have: each agent keeps some dozens, idle."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -216,18 +225,45 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
-    served_by = os.getpid()
-
     def handle(number: int, frame: FrameType | None) -> None:
         for each in _STOPPING:
             signal.signal(each, signal.SIG_DFL)
-        if os.getpid() != served_by:
-            signal.raise_signal(number)  # A forked child inherits this handler, and serves nothing.
         stop()
 
     before = {number: signal.signal(number, handle) for number in _STOPPING}
+    _handlers.append(handle)
     try:
         yield
     finally:
+        _handlers.remove(handle)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_handlers: list[Callable[[int, FrameType | None], None]] = []
+"""Those that are set now. A forked child serves nothing, and is ended by these signals."""
+_forking = threading.local()
+
+
+def _hold_signals() -> None:
+    """A child forgets what comes before it has begun: it is to come later."""
+    if _handlers:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+
+
+def _let_signals_through() -> None:
+    mask = _forking.__dict__.pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _end_by_signals() -> None:
+    for number in _STOPPING:
+        if signal.getsignal(number) in _handlers:
+            signal.signal(number, signal.SIG_DFL)
+    _let_signals_through()
+
+
+os.register_at_fork(
+    before=_hold_signals, after_in_parent=_let_signals_through, after_in_child=_end_by_signals
+)

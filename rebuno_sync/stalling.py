@@ -1,4 +1,6 @@
-"""Whether a handler still moves, for leases that are not to keep one alive that hangs."""
+"""Whether a handler still moves, for leases that are not to keep one alive that hangs; and whether
+it only waits, for hosts that end.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ class Moves:
         self._every: float | None = None
         self._last = 0.0
         self._guard = threading.Lock()
-        self._resting = 0
+        self._resting = self._busy = 0
+        self._at_rest: Callable[[], None] | None = None
 
     def expect(self, every: float | None) -> None:
         """From now on it has to move at least once in so many seconds; ``None``: it need not."""
@@ -33,12 +36,51 @@ class Moves:
         """It waits in a place of ours, however long: it does not hang."""
         with self._guard:
             self._resting += 1
+        self._look()
         try:
             yield
         finally:
             with self._guard:
                 self._resting -= 1
             self.made()
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """One of its effects is under way."""
+        with self._guard:
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._busy -= 1
+            if self._at_rest is not None:
+                self._look()
+
+    @contextmanager
+    def dozing(self) -> Iterator[None]:
+        """The effect of the calling thread that is under way does nothing but wait."""
+        with self._guard:
+            self._busy -= 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._busy += 1
+
+    def when_at_rest(self, act: Callable[[], None]) -> None:
+        """Call ``act``, which must not block, once it waits and none of its effects does anything
+        else; at once if that is so."""
+        with self._guard:
+            self._at_rest = act
+        self._look()
+
+    def _look(self) -> None:
+        with self._guard:
+            if not self._resting or self._busy or self._at_rest is None:
+                return
+            act, self._at_rest = self._at_rest, None
+        act()
 
     @property
     def stalled(self) -> bool:

@@ -51,7 +51,8 @@ class NotJSON(TypeError):
         return f"{path}: {self.problem}" if path else self.problem
 
     def __reduce__(self) -> tuple[object, ...]:
-        return TypeError, (str(self),)
+        # What it objects to may not pickle.
+        return NotJSON, (self.problem, None, self.path)
 
 
 def compact(value: object, path: str) -> str:
@@ -159,7 +160,8 @@ def _mapping(value: dict[object, object], around: dict[int, None]) -> dict[str, 
     for key, item in value.items():
         if not isinstance(key, str):
             kind = type(key).__name__
-            hint = f"annotate dict[{kind}, ...] or use str keys"
+            parts = isinstance(key, tuple | frozenset)
+            hint = "use str keys" if parts else f"annotate dict[{kind}, ...] or use str keys"
             raise NotJSON(f"the key {key!r} is not a str; {hint}", value)
         name = str.__str__(key)
         if not _is_sound(name):

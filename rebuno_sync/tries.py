@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .clock import SYSTEM
-from .frames import Results
+from .nested import Results
 from .outcomes import Ran
 from .recording import Recording
 from .retrying import RetryPolicy

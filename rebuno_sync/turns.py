@@ -11,9 +11,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Turn", "Turns", "identity_of", "mark_call", "take_turn"]
+__all__ = ["Turn", "Turns", "identity_of", "in_turn", "mark_call"]
+
+T = TypeVar("T")
 
 _MARK = "__rebuno_call__"
 _FEWEST_KEPT = 64
@@ -59,14 +61,11 @@ class Turn:
         self._before = before
         self._passed = threading.Event()
 
-    def __enter__(self) -> None:
+    def wait(self) -> None:
         """Wait until the call before has been submitted, or never will be."""
         if self._before is not None:
             self._before._passed.wait()
             self._before = None
-
-    def __exit__(self, *_: object) -> None:
-        self.pass_on()
 
     def pass_on(self) -> None:
         """The next one may go."""
@@ -108,9 +107,21 @@ class Turns:
             return turn
 
 
-def take_turn() -> Turn | None:
-    """The turn of the calling thread's next submit, for a ``with`` around that; usually none."""
+def in_turn(ask: Callable[[], T], move: Callable[[int], None]) -> T:
+    """``ask`` in the turn of the calling thread's next submit, if it has one.
+
+    ``move``: told -1 and 1 around the wait for it, in which the thread does nothing.
+    """
     turn: Turn | None = getattr(_thread, "turn", None)
-    if turn is not None:
-        _thread.turn = None
-    return turn
+    if turn is None:
+        return ask()
+    _thread.turn = None
+    move(-1)
+    try:
+        turn.wait()
+    finally:
+        move(1)
+    try:
+        return ask()
+    finally:
+        turn.pass_on()

@@ -62,7 +62,7 @@ class Delivery:
     """One attempt that was delivered here: waiting, or run by a thread."""
 
     lease: Lease
-    extensions: str
+    extensions: str = ""
     """What the kernel named with it."""
     thread: threading.Thread | None = None
     """That runs it, once it was begun."""
@@ -83,6 +83,17 @@ class Delivery:
         self.lingers = True
         execution_id = self.lease.key.execution_id
         _log.warning("execution %s: cancel requested, body still running:\n%s", execution_id, stack)
+
+    def told_to_stop(self) -> None:
+        """It may not stop: it is told of then, and when it has."""
+        beside("rebuno-watch", self._watch)
+
+    def _watch(self) -> None:
+        if self.ended.wait(_UNWINDING_SECONDS):
+            return
+        self.tell_that_it_lingers()
+        self.ended.wait()
+        _log.info("execution %s: the body has ended", self.lease.key.execution_id)
 
 
 class RunDelivery(Protocol):
@@ -189,16 +200,9 @@ class Webhook:
             self._forget(delivery)
 
     def _told_to_stop(self, delivery: Delivery, slot: Slot) -> None:
-        """It may not stop: it keeps no slot from other work, and is told of."""
+        """It keeps no slot from other work."""
         slot.surrender()
-        beside("rebuno-watch", partial(self._watch, delivery))
-
-    def _watch(self, delivery: Delivery) -> None:
-        if delivery.ended.wait(_UNWINDING_SECONDS):
-            return
-        delivery.tell_that_it_lingers()
-        delivery.ended.wait()
-        _log.info("execution %s: the body has ended", delivery.lease.key.execution_id)
+        delivery.told_to_stop()
 
     def _begin(self, delivery: Delivery) -> None:
         key = delivery.lease.key

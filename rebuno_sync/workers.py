@@ -3,12 +3,15 @@ lost to a thread that hangs."""
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 __all__ = ["Slot", "Workers", "beside", "stack_of"]
@@ -25,8 +28,32 @@ def beside(name: str, work: Callable[[], None]) -> None:
 
 def stack_of(ident: int | None) -> str:
     """Where the thread with that identifier is now, for people; empty when it has ended."""
-    frame = None if ident is None else sys._current_frames().get(ident)
+    frame = None if ident is None else _frames().get(ident)
     return "" if frame is None else "".join(traceback.format_stack(frame))
+
+
+_looking = threading.Lock()
+
+
+def _frames() -> dict[int, FrameType]:
+    if sys.version_info >= (3, 11, 9):
+        return sys._current_frames()
+    # A garbage collection in there, while another thread starts or ends, stops the whole process
+    # for ever (CPython, gh-106883).
+    with _looking:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames()
+        finally:
+            if collects:
+                gc.enable()
+
+
+# A child must not inherit a collector that is off.
+os.register_at_fork(
+    before=_looking.acquire, after_in_parent=_looking.release, after_in_child=_looking.release
+)
 
 
 class Slot:

@@ -35,19 +35,9 @@ LAYERS = {
         "endings",
     ],
     "execution stack": [
-        *("workers", "stalling", "heartbeat", "turns", "recording", "bodies", "frames"),
-        *(
-            "history",
-            "drift",
-            "past",
-            "carrying",
-            "timed",
-            "tries",
-            "model_calls",
-            "context",
-            "pool",
-        ),
-        *("effects", "parallelism", "durable", "patching", "llm"),
+        *("workers", "stalling", "heartbeat", "turns", "recording", "bodies", "nested"),
+        *("frames", "history", "drift", "past", "carrying", "timed", "tries", "model_calls"),
+        *("context", "pool", "effects", "parallelism", "durable", "patching", "llm"),
         *("mcp", "logs"),
     ],
     "edges": [

@@ -17,7 +17,7 @@ from ..errors import StorageError
 from ..kernel import Kernel
 from ..kernel.embedded import DEFAULT_PATH, LONGEST_SECONDS
 from ..kernel.http import KernelApp
-from ..serving import Server, Stop, stopped_by_signals
+from ..serving import Server, Stop, raise_file_limit, stopped_by_signals
 from .manifest import ManifestError, read_manifest, register
 
 if TYPE_CHECKING:
@@ -98,15 +98,14 @@ def add_to(commands: _Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal says to stop."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # A queue is what a server has when it is busy.
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
-    # Nor is it news that a client went, or that its stream was handed over.
+    # It is no news that a client went, or that its stream was handed over.
     logging.getLogger("waitress").setLevel(logging.WARNING)
     try:
         agents = read_manifest(options.config) if options.config else []
     except ManifestError as error:
         print(f"rebuno-sync kernel: {error}", file=sys.stderr)
         return 1
+    raise_file_limit()
     stop = Stop()
     with stopped_by_signals(stop.set):
         try:

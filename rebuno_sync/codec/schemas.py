@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Set
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -84,6 +85,10 @@ def _stored(node: _Node) -> _Node:
     kind = node.get("type")
     if kind == "generator":
         raise Unsupported("convert it first, to a list say: an iterator can be read only once")
+    if kind == "dict" and node.get("keys_schema", {}).get("type") in _NO_KEYS:
+        raise Unsupported(
+            "give it text as keys: what a key of several parts is written as is not read"
+        )
     changed = dict(node)
     for key in node.keys() & _INNER:
         changed[key] = _inner(node[key])
@@ -199,10 +204,23 @@ def _named_tuple(node: _Node) -> object:
     )
 
 
+def _finite_decimal(node: _Node) -> object:
+    return core_schema.wrap_serializer_function_ser_schema(_write_decimal, when_used="json")
+
+
+def _write_decimal(value: object, write: Callable[[object], Any]) -> object:
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise strict.NotJSON(f"{value} is not JSON; convert it first", value)
+    return write(value)
+
+
+_NO_KEYS = ("tuple", "call", "model", "dataclass", "set", "frozenset")
+
 _SERIALIZERS: dict[str, Callable[[_Node], object]] = {
     "set": _sorted_set,
     "frozenset": _sorted_set,
     "any": _strict_any,
     "dict": _distinct_keys,
     "call": _named_tuple,
+    "decimal": _finite_decimal,
 }

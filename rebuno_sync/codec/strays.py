@@ -20,6 +20,10 @@ from .schemas import adapter_for, check_key
 
 __all__ = ["by_own_type", "placed"]
 
+_READ_ONCE = "convert it first, to a list say: an iterator can be read only once"
+_DECODED = "annotate it with its type, or decode it: as text it would be base64"
+_HINTS: dict[type, str] = {bytes: _DECODED, bytearray: _DECODED, memoryview: _DECODED}
+
 _adapter_of_class = lru_cache(maxsize=512)(adapter_for)
 
 
@@ -61,6 +65,9 @@ def _written(value: object, path: str, levels: int) -> object:
             for index, item in enumerate(value)
         ]
         return sorted(items, key=canonical_dumps) if isinstance(value, Set) else items
+    hint = _READ_ONCE if isinstance(value, Iterator) else _HINTS.get(type(value))
+    if hint:
+        raise strict.NotJSON(f"{type(value).__name__} is not JSON; {hint}", value, path)
     try:
         if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
             cls: Any = type(value)

@@ -39,6 +39,7 @@ class Attempt:
         self._guard = threading.Lock()
         self._free = threading.Condition(self._guard)
         self._next: dict[_Call, int] = {}
+        self._passed: dict[_Call, set[int]] = {}
         self._busy: dict[_Call, int] = {}
         self._recorded = self._unmet = recorded
         self._settled: dict[str, StepDecision] | None = None
@@ -81,7 +82,11 @@ class Attempt:
             while call in self._busy:
                 self._free.wait()
             self._busy[call] = threading.get_ident()
-            return self._next.get(call, 0)
+            place, passed = self._next.get(call, 0), self._passed.get(call, ())
+            while place in passed:
+                place += 1
+            self._next[call] = place
+            return place
 
     def end_turn(self, call: _Call, *, consumed: bool) -> None:
         """Let the next identical call go on; a place is used up when its decision was recorded.
@@ -131,7 +136,8 @@ class Attempt:
             passed = self._enclosed.pop(parent, [])
             while passed:
                 step = passed.pop()
-                self._next[step.call] = max(self._next.get(step.call, 0), step.occurrence + 1)
+                # Not those before it: another thread may have still to meet them.
+                self._passed.setdefault(step.call, set()).add(step.occurrence)
                 self._unmet -= 1
                 passed += self._enclosed.pop(step.step_id, [])
 

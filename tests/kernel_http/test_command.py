@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -93,6 +94,21 @@ def test_it_says_where_it_listens_and_which_file_it_has(
     with Client(url, "wrong") as stranger, pytest.raises(UnauthorizedError):
         stranger.agents()
     assert TOKEN not in servers[0].said
+
+
+def test_it_may_have_as_many_open_files_as_the_system_allows(
+    tmp_path: Path, servers: list[Server]
+) -> None:
+    """Whatever the shell has set: each agent's process keeps some dozens of connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+    try:
+        servers.append(Server(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert servers[0].url
+    pid = servers[0].process.pid
+    assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

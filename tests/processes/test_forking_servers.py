@@ -83,6 +83,33 @@ def test_c4_a_multiprocessing_pool_runs_executions(
     check(json.loads(out), process.pid, 4)
 
 
+def test_c4_children_of_os_fork_run_executions(tmp_path: Path, environment: Environment) -> None:
+    """A hundred each, of the parent's kernel and of a served one; the parent goes on as well."""
+    process = subprocess.Popen(
+        [sys.executable, PROGRAMS / "forks.py"],
+        env={**os.environ, **environment()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert "locked" not in err
+    said = json.loads(out)
+    assert said["statuses"] == [0] * 4, err
+    assert said["here"] == {"sum": -process.pid, "pid": process.pid}
+    results = said["results"]
+    assert [len({one["pid"] for one in of_child}) for of_child in results] == [1] * 4
+    pids = {one["pid"] for of_child in results for one in of_child}
+    assert len(pids) == 4
+    assert process.pid not in pids
+    sums = [one["sum"] for of_child in results for one in of_child]
+    assert sums == list(range(1, 4 * REQUESTS + 1))
+
+
 @contextmanager
 def over_files(folder: Path) -> Iterator[dict[str, Any]]:
     """A broker that needs no server."""

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import queue
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support.services import Service
+from support.attempts import background
+from support.children import Child, ChildScript
+from support.services import SECRET, Service
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
+from rebuno_sync.kernel import Kernel
+
+PROGRAMS = Path(__file__).parent / "programs"
 
 TOLD = "cancel requested, body still running"
 
@@ -75,6 +83,117 @@ def test_c7g_a_body_that_goes_on_after_a_cancel_is_told_of_and_keeps_no_place(
     wait_until(lambda: not agent.lingering, "its end")
     [step] = service.client.list_steps(execution.id)
     assert (step.status, step.result) == ("cancelled", None)
+
+
+def test_c7g_a_body_of_run_that_goes_on_after_a_cancel_is_told_of(
+    tmp_path: Path, freed: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, with its stack, though no agent serves it; ``run`` raises when it has ended."""
+    began = threading.Event()
+
+    def goes_on_and_on() -> None:
+        began.set()
+        in_a_queue(freed)
+
+    def handler() -> None:
+        rebuno.step("body", goes_on_and_on)
+
+    def told() -> list[str]:
+        return [it.getMessage() for it in caplog.records if TOLD in it.getMessage()]
+
+    with Kernel(tmp_path / "kernel.db") as kernel:
+        with background(lambda: rebuno.run(handler, key="one", kernel=kernel)) as running:
+            assert began.wait(20)
+            [execution] = kernel.list().executions
+            kernel.cancel(execution.id)
+            wait_until(told, "the report of it")
+            freed.set()
+        with pytest.raises(rebuno.ExecutionCancelled):
+            running.result()
+    [report] = told()
+    assert execution.id in report
+    assert "in_a_queue" in report
+
+
+# -- handlers that only wait when their agent ends
+
+
+@pytest.fixture
+def resting(tmp_path: Path) -> Iterator[tuple[Service, Child]]:
+    """An agent's process with a grace of a minute."""
+    with Service(tmp_path) as service:
+        script = ChildScript(PROGRAMS / "resting_agent.py", tmp_path, url=service.url)
+        with script.start(agent="child", secret=SECRET, grace=60.0) as child:
+            url = child.says(lambda said: isinstance(said, str), "its address")
+            service.client.register_agent("child", url, SECRET)
+            yield service, child
+
+
+@pytest.mark.parametrize("how", ["wait", "sleep", "sleeps side by side"])
+def test_c10_sigterm_ends_a_handler_that_only_waits_at_once(
+    resting: tuple[Service, Child], how: str
+) -> None:
+    """The process has ended within two seconds, and another one goes on under the lease that was
+    given back."""
+    service, child = resting
+    execution = service.client.create("child", {"how": how})
+    child.hears({"waits": 1})
+    sleeps = {"wait": 0, "sleep": 1}.get(how, 2)
+    wait_until(
+        lambda: len(service.client.list_steps(execution.id)) == sleeps, "all that it waits for"
+    )
+    service.agent(lambda how: rebuno.execution().dispatch_attempt, "child")
+    started = time.monotonic()
+    child.signal(signal.SIGTERM)
+    assert child.returncode(10.0) == 0, child.errors
+    assert time.monotonic() - started < 2.0
+    assert service.client.wait(execution.id, timeout=5.0).output == 2
+
+
+def test_c10_a_sleep_beside_a_body_is_ended_after_the_body(resting: tuple[Service, Child]) -> None:
+    """The body keeps its grace, and is recorded."""
+    service, child = resting
+    execution = service.client.create("child", {"how": "beside a body"})
+    child.hears({"body": "began"})
+    child.signal(signal.SIGTERM)
+    assert child.returncode(10.0) == 0, child.errors
+    assert child.said[-1] == {"body": "ended"}
+    steps = {step.target: step.status for step in service.client.list_steps(execution.id)}
+    assert steps == {"sleep": "executing", "body": "succeeded"}
+
+
+def test_c10_a_body_that_waits_keeps_its_grace(resting: tuple[Service, Child]) -> None:
+    """What it does besides is not known; a second signal ends it."""
+    service, child = resting
+    service.client.create("child", {"how": "in a body"})
+    child.hears({"waits": 1})
+    child.signal(signal.SIGTERM)
+    assert not child.ends_within(1.0)
+    child.signal(signal.SIGTERM)
+    assert child.returncode(10.0) == -signal.SIGTERM
+
+
+def test_a_handler_of_a_kernel_in_the_process_that_only_waits_is_ended_at_once(
+    tmp_path: Path,
+) -> None:
+    """By ``close``, which does not wait for its grace then."""
+    waits = threading.Event()
+
+    def handler() -> None:
+        waits.set()
+        rebuno.execution().wait(60)
+
+    with Kernel(tmp_path / "kernel.db") as kernel:
+        agent = rebuno.Agent("resting", kernel=kernel, grace=60.0)
+        agent.bind(handler)
+        execution = kernel.create("resting")
+        assert waits.wait(20)
+        started = time.monotonic()
+        agent.close()
+        assert time.monotonic() - started < 2.0
+        claim = kernel.claim(execution.id)
+        assert claim is not None, "the lease was given back"
+        kernel.agent.release(claim.lease)
 
 
 def test_a_handler_that_stops_in_time_is_not_told_of(

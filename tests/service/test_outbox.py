@@ -287,6 +287,39 @@ def test_an_outcome_that_is_refused_for_good_ends_the_attempt(service: Service) 
     assert agent.join(20)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_of_the_sender_says_nothing_of_a_result_that_is_held(
+    service: Service, status: int
+) -> None:
+    """The attempt ends at once, and nothing is recorded as not storable."""
+    service.agent(chain)
+    envelope = b'{"code": "forbidden", "message": "not you"}'
+    service.wire.refuse("batch", 200, refused("forbidden", status))
+    execution = service.client.create("served", {"length": 6})
+    assert service.client.wait(execution.id, timeout=20).output == 64
+    service.wire.refuse("batch", 400, envelope)  # As a whole: each is sent by itself.
+    service.wire.refuse("complete", status, envelope)
+    second = service.client.create("served", {"length": 6})
+    assert service.client.wait(second.id, timeout=20).output == 64
+    for one in (execution, second):
+        events = [event.type for event in service.client.events(one.id, limit=1000)]
+        assert events.count("dispatch.acked") == 2
+        assert events.count("step.failed") == 0
+
+
+def test_a_kernel_that_is_too_busy_for_a_held_result_is_asked_again(service: Service) -> None:
+    """In the same attempt, as often as it takes."""
+    service.agent(chain)
+    envelope = b'{"code": "rate_limited", "message": "slow down"}'
+    service.wire.refuse("batch", 200, refused("rate_limited", 429))
+    service.wire.refuse("complete", 429, envelope, times=4)
+    execution = service.client.create("served", {"length": 6})
+    assert service.client.wait(execution.id, timeout=20).output == 64
+    events = [event.type for event in service.client.events(execution.id, limit=1000)]
+    assert events.count("dispatch.acked") == 1
+    assert events.count("step.failed") == 0
+
+
 def test_what_other_bodies_did_is_recorded_though_the_attempt_is_given_up(
     service: Service,
 ) -> None:

@@ -7,11 +7,12 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import requests
 from support.attempts import background
 from support.children import ChildScript
 from support.services import SECRET, TOKEN, Service
@@ -136,6 +137,32 @@ def test_idle_connections_of_many_agents_hold_up_nobody(service: Service) -> Non
             assert client.agents() == []
 
 
+def test_many_webhooks_at_once_are_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A queue is what a server has when it is busy."""
+    entered, go_on = threading.Semaphore(0), threading.Event()
+
+    def app(environ: object, start: Callable[..., object]) -> list[bytes]:
+        entered.release()
+        go_on.wait(20)
+        start("200 OK", [("Content-Length", "2")])
+        return [b"ok"]
+
+    server = Server(app, "127.0.0.1", 0, threads=2)
+    asking = [threading.Thread(target=requests.get, args=(server.url,)) for _ in range(6)]
+    for one in asking:
+        one.start()
+    entered.acquire(timeout=20)
+    entered.acquire(timeout=20)
+    wait_until(lambda: server._server.task_dispatcher.queue, "a queue")
+    go_on.set()
+    for one in asking:
+        one.join(20)
+    server.close()
+    assert "queue" not in caplog.text
+
+
 # -- children
 
 
@@ -155,3 +182,10 @@ def test_c04_forked_children_of_a_served_handler_end_on_sigterm(tmp_path: Path) 
             assert output == [killed, [0, 1, 4, 9], [killed, killed]]
             child.signal(signal.SIGTERM)
             assert child.returncode() == 0, child.errors
+
+
+def test_c04_a_child_that_is_ended_as_soon_as_it_is_forked_ends(tmp_path: Path) -> None:
+    """The signal is not lost between the handler that it inherits and its own beginning."""
+    options = ("-W", "error", "-W", "ignore::DeprecationWarning")  # 3.12 warns of threads at a fork
+    script = ChildScript(PROGRAMS / "forks_that_are_ended.py", tmp_path, options=options)
+    assert script.run() == {str(-signal.SIGTERM): 200}

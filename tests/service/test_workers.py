@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.attempts import background
+from support.children import ChildScript
 from support.no_threads import no_threads
 from support.waiting import wait_until
 
 from rebuno_sync.workers import Slot, Workers
+
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 class Crew:
@@ -162,3 +166,8 @@ def test_what_no_thread_can_take_is_refused_and_not_kept() -> None:
     gate.set()
     assert crew.workers.join(20)
     assert done == ["queued"]
+
+
+def test_asking_for_a_stack_never_stops_the_process(tmp_path: Path) -> None:
+    """Whatever threads start and end meanwhile, and though the interpreter collects garbage."""
+    assert ChildScript(PROGRAMS / "stacks.py", tmp_path).run() == {"asked": True, "collects": True}

@@ -319,6 +319,17 @@ def test_what_a_thread_hides_is_reported_at_the_end(
     assert "when it returned" in report
 
 
+def test_a_strict_attempt_stops_at_the_second_of_identical_calls_in_threads(
+    kernel: Kernel,
+) -> None:
+    """The one in front meets what is recorded, and only then is the next one looked at."""
+    interrupted(kernel, lambda: [ship("a"), search_all("b")])
+    paid.clear()
+    with pytest.raises(CodeChanged):
+        resumed(kernel, lambda: rebuno.parallel([(search_all, "b")] * 4), strict=True)
+    assert paid == []
+
+
 # -- patched
 
 
@@ -396,6 +407,23 @@ def test_patches_do_not_stand_in_each_others_way(kernel: Kernel) -> None:
     assert resumed(kernel, lambda: [asked("three", "two"), ship("a")], strict=True) == [
         *([True, True], "shipped a"),
     ]
+
+
+def test_an_answer_of_patched_that_a_body_asked_for_is_the_executions(kernel: Kernel) -> None:
+    """It is found again by the handler, though a replay does not run the body."""
+
+    @rebuno.tool
+    def asks() -> bool:
+        return rebuno.patched("a change")
+
+    def handler() -> list[bool]:
+        answers = [asks(), rebuno.patched("a change")]
+        ship("a")
+        return answers
+
+    interrupted(kernel, handler)
+    assert resumed(kernel, handler, strict=True) == [True, True]
+    assert targets(kernel).count("patched") == 1
 
 
 @pytest.mark.parametrize("name", ["", None, 5])

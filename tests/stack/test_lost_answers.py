@@ -311,6 +311,62 @@ def test_a_kernel_that_records_no_outcome_at_all_interrupts_the_attempt(
     assert kernel.get(execution_id).status == "running"
 
 
+@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("method", ["complete_step", "complete"])
+def test_a_refusal_of_the_sender_ends_the_attempt_and_says_nothing_of_the_value(
+    kernel: Kernel, port: FaultyPort, clock: ManualClock, status: int, method: str
+) -> None:
+    """At once, as interrupted: an outcome is not recorded as not storable, and an output does not
+    fail its execution; the next attempt goes on."""
+    bodies = Bodies()
+    execution_id = created(kernel)
+    port.refuse(method, APIError("a wrong secret", "unauthorized", status))
+    assert attempt(kernel, execution_id, handler_of(bodies.tool), port=port).status == "interrupted"
+    assert (port.count(method), port.count("fail_step"), port.count("fail")) == (1, 0, 0)
+    clock.advance(1000)
+    outcome = attempt(kernel, execution_id, handler_of(bodies.tool))
+    assert (outcome.status, bodies.count) == ("completed", 2 if method == "complete_step" else 1)
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 503, 507])
+@pytest.mark.parametrize("method", ["complete_step", "fail_step", "complete"])
+def test_a_kernel_that_is_too_busy_for_an_outcome_is_asked_again(
+    kernel: Kernel, port: FaultyPort, status: int, method: str
+) -> None:
+    """More often than a value that it refuses, and the attempt goes on when it takes it."""
+    bodies = Bodies()
+    port.refuse(method, APIError("slow down", "rate_limited", status), times=4)
+
+    def handler() -> str:
+        if method != "fail_step":
+            return bodies.tool()
+        with pytest.raises(ToolError, match="no"):
+            rebuno.tool("work")(failing)()
+        return "run 1"
+
+    outcome = attempt(kernel, created(kernel), handler, port=port)
+    assert (outcome.status, outcome.output) == ("completed", "run 1")
+    assert port.count(method) == 5
+    assert port.count("fail") == 0
+
+
+def test_a_kernel_that_is_too_busy_for_longer_than_a_lease_interrupts_the_attempt(
+    tmp_path: Path,
+) -> None:
+    """Nothing is recorded, and nothing follows."""
+    bodies = Bodies()
+    with Kernel(tmp_path / "short.db", lease_timeout=0.4) as kernel:
+        port = FaultyPort(kernel.agent)
+        busy = APIError("slow down", "rate_limited", 429)
+        port.refuse("complete_step", busy, times=1000)
+        port.refuse("renew", NetworkError("no answer"), times=1000)
+        execution_id = created(kernel)
+        outcome = attempt(kernel, execution_id, handler_of(bodies.tool), port=port)
+        assert outcome.status == "interrupted"
+        assert port.count("fail_step") == 0
+        assert bodies.count == 1
+
+
 def superseded() -> APIError:
     return api_error("lease_superseded", "dispatch lease superseded", 409)
 

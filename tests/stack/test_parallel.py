@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.attempts import attempt, created
 from support.labels import label
+from support.no_threads import no_threads
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
@@ -396,3 +397,15 @@ def test_tools_with_bounds_keep_their_places(kernel: Kernel) -> None:
     got = rebuno.run(handler, kernel=kernel)
     steps = {it.step_id: it for it in kernel.list_steps(kernel.list().executions[0].id)}
     assert [steps[step_id].occurrence for step_id in got] == list(range(12))
+
+
+def test_a_call_that_no_thread_could_be_had_for_does_not_hold_up_the_next(kernel: Kernel) -> None:
+    """Submitting it raises; an identical call later does not wait for its place."""
+
+    def handler() -> int:
+        with rebuno.ThreadPoolExecutor(1) as pool:
+            with no_threads(), pytest.raises(RuntimeError, match="thread"):
+                pool.submit(add, 1)
+            return pool.submit(add, 1).result(20)
+
+    assert rebuno.run(handler, kernel=kernel) == 1

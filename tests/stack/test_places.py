@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -141,3 +142,46 @@ def test_a_run_within_an_execution_that_is_over_starts_nothing(kernel: Kernel) -
     with pytest.raises(rebuno.ExecutionCancelled):
         rebuno.run(handler, kernel=kernel)
     assert not inner
+
+
+def test_an_equal_call_beside_an_effect_that_makes_one_is_not_made_again(kernel: Kernel) -> None:
+    """The effect replays without its body, but what was called before that is still to be met."""
+    charges: list[int] = []
+
+    @rebuno.tool(idempotency="at_most_once")
+    def charge(cents: int) -> int:
+        charges.append(cents)
+        return len(charges)
+
+    charged, shipped = threading.Event(), threading.Event()
+
+    @rebuno.tool
+    def ship() -> int:
+        assert charged.wait(20)
+        return charge(5)
+
+    def first() -> list[int]:
+        def charge_first() -> int:
+            receipt = charge(5)
+            charged.set()
+            return receipt
+
+        receipts = rebuno.parallel([charge_first, ship])
+        raise KeyboardInterrupt(receipts)
+
+    def again() -> list[int]:
+        def charge_later() -> int:
+            assert shipped.wait(20)
+            return charge(5)
+
+        def ship_first() -> int:
+            receipt = ship()
+            shipped.set()
+            return receipt
+
+        return rebuno.parallel([charge_later, ship_first])
+
+    with pytest.raises(KeyboardInterrupt):
+        rebuno.run(first, key="k", agent="a", kernel=kernel)
+    assert rebuno.run(again, key="k", agent="a", kernel=kernel) == [1, 2]
+    assert charges == [5, 5]

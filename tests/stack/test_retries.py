@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import math
 import threading
 from datetime import timedelta
@@ -14,7 +15,7 @@ from support.replays import live_and_replayed, only_step
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
-from rebuno_sync import PolicyError, StepTimeout, ToolError
+from rebuno_sync import ExecutionCancelled, PolicyError, Signal, StepTimeout, ToolError
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.retrying import RetryPolicy
 from rebuno_sync.types import Event
@@ -51,6 +52,10 @@ class Failing:
 def retrying_events(kernel: Kernel) -> list[dict[str, Any]]:
     """What the newest execution's log tells of failed tries."""
     return [event.payload for event in events(kernel) if event.type == "step.retrying"]
+
+
+def has_failed_once(kernel: Kernel) -> bool:
+    return bool(kernel.list(limit=1).executions and retrying_events(kernel))
 
 
 def events(kernel: Kernel) -> list[Event]:
@@ -116,13 +121,14 @@ def test_a_result_that_cannot_be_stored_is_not_tried_again(kernel: Kernel) -> No
         (0.01, 0.01),
         (0, 0.0),
         (timedelta(milliseconds=20), 0.02),
-        *((bad, 0.05) for bad in (None, "1", True, -1, math.nan)),
+        (" 0 ", 0),
+        *((bad, 0.05) for bad in (None, "soon", "-1", True, -1, math.nan)),
     ],
 )
 def test_an_exception_may_say_itself_how_long_to_wait(
     kernel: Kernel, told: object, wait: float
 ) -> None:
-    """By its ``retry_after``, in seconds or as a ``timedelta``; anything else says nothing."""
+    """By its ``retry_after``: seconds (as text too) or a ``timedelta``; else it says nothing."""
     policy = RetryPolicy(attempts=2, first_wait=0.05, jitter=0)
     body = Failing(1, Hint(told))
     rebuno.run(lambda: rebuno.step("hint", body, retries=policy), agent="a", kernel=kernel)
@@ -150,6 +156,127 @@ def test_a_signal_is_not_answered_with_another_try(kernel: Kernel) -> None:
     with pytest.raises(rebuno.ExecutionCancelled):
         rebuno.run(lambda: rebuno.step("outer", body, retries=AT_ONCE), agent="a", kernel=kernel)
     assert len(tries) == 1
+
+
+def test_an_effect_that_a_timeout_left_running_is_met_by_the_next_try(kernel: Kernel) -> None:
+    """It happens, so it is waited for and not begun again beside itself."""
+    charges, timed_out = [], threading.Event()
+
+    @rebuno.tool(idempotency="at_most_once")
+    def charge() -> int:
+        charges.append(1)
+        assert timed_out.wait(20)
+        return len(charges)
+
+    @rebuno.tool(timeout=0.3, retries=RetryPolicy(attempts=50, first_wait=0))
+    def order() -> int:
+        return charge()
+
+    def outcome() -> int:
+        return rebuno.run(order, agent="a", kernel=kernel)
+
+    with background(outcome) as running:
+        wait_until(lambda: has_failed_once(kernel), "a first try that timed out")
+        timed_out.set()
+        assert running.result() == 1
+    assert charges == [1]
+
+
+def test_a_failure_of_what_a_timeout_left_running_is_tried_again(kernel: Kernel) -> None:
+    """As any failed effect in a body that is tried again."""
+    calls, timed_out = [], threading.Event()
+
+    @rebuno.tool
+    def fetch() -> int:
+        calls.append(1)
+        if len(calls) == 1:
+            assert timed_out.wait(20)
+            raise Busy("too much")
+        return len(calls)
+
+    @rebuno.tool(timeout=0.3, retries=RetryPolicy(attempts=50, first_wait=0))
+    def order() -> int:
+        return fetch()
+
+    with background(lambda: rebuno.run(order, agent="a", kernel=kernel)) as running:
+        wait_until(lambda: has_failed_once(kernel), "a first try that timed out")
+        timed_out.set()
+        assert running.result() == 2
+
+
+def test_a_cancel_ends_the_wait_for_an_effect_that_a_timeout_left_running(kernel: Kernel) -> None:
+    """Whatever that effect does."""
+    begun, release = threading.Event(), threading.Event()
+    waits, woken = threading.Event(), threading.Event()
+
+    @rebuno.tool(idempotency="at_most_once")
+    def charge() -> None:
+        begun.set()
+        release.wait(20)
+
+    tries: list[int] = []
+
+    @rebuno.tool(timeout=5, retries=AT_ONCE)
+    def order() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            pool.submit(charge)
+            assert begun.wait(20)
+            raise Busy("this try is over")
+        waits.set()
+        try:
+            charge()
+        except Signal:
+            woken.set()
+            raise
+
+    with (
+        rebuno.ThreadPoolExecutor(1) as pool,
+        background(lambda: rebuno.run(order, agent="a", kernel=kernel)) as running,
+    ):
+        assert waits.wait(20)
+        kernel.cancel(kernel.list(limit=1).executions[0].id)
+        assert woken.wait(1)
+        release.set()
+        with pytest.raises(ExecutionCancelled):
+            running.result()
+
+
+def test_identical_effects_in_threads_give_the_same_in_every_try(kernel: Kernel) -> None:
+    """In whatever order they ended; so what is done with their results is done once."""
+    second_is_made = threading.Event()
+    numbers: list[int] = []
+    labels: list[int] = []
+    tries: list[list[int]] = []
+
+    @rebuno.tool
+    def create(what: str) -> int:
+        numbers.append(len(numbers))
+        if numbers[-1] == 0:
+            assert second_is_made.wait(20)
+            return 0
+        return 1
+
+    @rebuno.tool(idempotency="at_most_once")
+    def label(number: int) -> None:
+        labels.append(number)
+
+    @rebuno.tool(retries=AT_ONCE)
+    def order() -> list[int]:
+        with rebuno.ThreadPoolExecutor(2) as pool:
+            one, two = pool.submit(create, "x"), pool.submit(create, "x")
+            concurrent.futures.wait([one, two], return_when=concurrent.futures.FIRST_COMPLETED)
+            second_is_made.set()
+            made = [one.result(), two.result()]
+        label(made[0])
+        tries.append(made)
+        if len(tries) < 4:
+            raise Busy("again")
+        return made
+
+    given = rebuno.run(order, agent="a", kernel=kernel)
+    assert tries == [given] * 4
+    assert labels == given[:1]
 
 
 def test_a_refusal_of_a_nested_effect_is_not_answered_with_another_try(kernel: Kernel) -> None:

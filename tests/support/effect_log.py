@@ -23,20 +23,23 @@ class Line(NamedTuple):
 
 class EffectLog:
     """What really happened, as opposed to what a kernel recorded. Any number of processes
-    append."""
+    append. ``synced``: whether a line also survives the death of the machine.
+    """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, synced: bool = True) -> None:
         self.path = Path(path)
+        self._synced = synced
 
     def append(self, label: str, token: str = "") -> str:
-        """Write that the effect called ``label`` happens now; its token, once that is on the
-        disk."""
+        """Write that the effect called ``label`` happens now; its token, once that is
+        written."""
         token = token or os.urandom(6).hex()
         text = f"{label} {token} {time.time_ns() // 1000} {os.getpid()}\n"
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(fd, text.encode())
-            os.fsync(fd)
+            if self._synced:
+                os.fsync(fd)
         finally:
             os.close(fd)
         return token
