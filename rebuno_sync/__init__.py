@@ -9,6 +9,7 @@ from .effects import step, tool, wrap_tool
 from .errors import (
     APIError,
     Blocked,
+    CheckpointUnavailable,
     CodeChanged,
     ConflictError,
     ExecutionCancelled,
@@ -38,11 +39,16 @@ from .parallelism import parallel
 from .patching import patched
 from .pool import ThreadPoolExecutor, carry
 from .refusals import raise_for_refusal
+from .resources import CheckpointPolicy, resource
+from .subagents import previous, subagent
+from .types import Result
 
 __all__ = [
     "APIError",
     "Agent",
     "Blocked",
+    "CheckpointPolicy",
+    "CheckpointUnavailable",
     "Client",
     "CodeChanged",
     "ConflictError",
@@ -58,6 +64,7 @@ __all__ = [
     "PolicyError",
     "RateLimited",
     "RebunoError",
+    "Result",
     "Signal",
     "StepTimeout",
     "StorageError",
@@ -75,11 +82,14 @@ __all__ = [
     "now",
     "parallel",
     "patched",
+    "previous",
     "raise_for_refusal",
     "random",
+    "resource",
     "run",
     "sleep",
     "step",
+    "subagent",
     "tool",
     "types",
     "uuid4",

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from .binding import Binding, InputInvalid
+from .codec import PLAIN
 from .context import ExecutionContext
 from .errors import (
     APIError,
@@ -30,11 +31,12 @@ from .errors import (
 from .heartbeat import RENEWER, Lease, Renewer
 from .llm.unrecorded import follow_environment
 from .logs import learn_what_is_recorded
+from .outcomes import leaves_the_step
 from .ports import AgentKernel
 from .refusals import raise_for_refusal
 from .replies import refuses_the_value
 from .strict import mended
-from .types import ExecutionStatus
+from .types import ExecutionStatus, Result
 
 __all__ = ["Outcome", "OutcomeStatus", "dispatch"]
 
@@ -98,8 +100,9 @@ def dispatch(
     ``resumed_by_hand``: whether nobody but the caller begins the next attempt, so that such a stop
     costs no strike.
 
-    No signal leaves it. A ``KeyboardInterrupt`` or ``SystemExit`` does, after the lease was given
-    back and with the step that it struck left as it is.
+    No signal leaves it. In the main thread a ``KeyboardInterrupt`` or ``SystemExit`` does, after
+    the lease was given back and with the step that it struck left as it is; in another one it ends
+    nothing, and fails the execution as any exception does.
     """
     execution_id = lease.key.execution_id
     follow_environment()
@@ -116,7 +119,9 @@ def dispatch(
         attempt = _Attempt(handler, kernel, lease, context, resumed_by_hand=resumed_by_hand)
         try:
             return attempt.run()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit) and not leaves_the_step(error):
+                return attempt.end_by(error)  # Of a user's validator or serializer.
             attempt.abandon()
             raise
     except NoActiveExecution:
@@ -160,11 +165,9 @@ class _Attempt:
             value = self._context.activate(lambda: self._handler.handler(*args, **kwargs))
         except Signal as signal:
             return self._unwind(self._context.pending or signal)
-        except (KeyboardInterrupt, SystemExit):
-            raise
         except BaseException as error:
             group = error if isinstance(error, BaseExceptionGroup) else None
-            if group and group.subgroup((KeyboardInterrupt, SystemExit)):
+            if leaves_the_step(error) or (group and group.subgroup(_ends_the_process)):
                 raise
             if group and group.subgroup(Signal):  # raised in asyncio tasks, say
                 return self._unwind(self._context.pending or Interrupted(str(group)))
@@ -173,10 +176,10 @@ class _Attempt:
         if self._context.pending is not None:
             return self._unwind(self._context.pending)
         if error_ is not None:
-            return self._end_by(error_)
+            return self.end_by(error_)
         return self._complete(value)
 
-    def _end_by(self, error: BaseException) -> Outcome:
+    def end_by(self, error: BaseException) -> Outcome:
         """End as the handler's exception says; a refusal that it wraps counts as what it is."""
         try:
             raise_for_refusal(error)
@@ -189,15 +192,24 @@ class _Attempt:
     # -- ends that are reported
 
     def _complete(self, value: object) -> Outcome:
+        state: str | None = None
         try:
+            if isinstance(value, Result):
+                state = None if value.state is None else PLAIN.encode(value.state, "state")
+                value = value.output
             output = self._handler.output.encode(value, "output")
         except Exception as error:  # a user's serializer may raise anything
             return self._fail(f"output_invalid: {error}", error)
         if signal := self._await_bodies():
             return self._unwind(signal)
-        self._context.past.at_end()
+        self._context.activate(self._context.past.at_end)  # Within: what it logs is of it.
         try:
-            self._lease.insist(lambda: self._kernel.complete(self._lease.key, output))
+            recording = self._context.recording
+            self._context.heard(lambda: recording.environments.at_completion(recording))
+        except Signal as signal:
+            return self._unwind(signal)
+        try:
+            self._lease.insist(lambda: self._kernel.complete(self._lease.key, output, state))
         except APIError as error:
             if error.code in _OVER:
                 return self._settle_end(error, ExecutionStatus.COMPLETED)
@@ -247,7 +259,7 @@ class _Attempt:
     def _await_bodies(self) -> Signal | None:
         """Effects that the handler left running in other threads may still record their
         outcomes. A signal that one of them raised meanwhile ends the attempt."""
-        if not self._context.drain(GRACE_SECONDS):
+        if not self._context.bodies.drain(GRACE_SECONDS):
             _log.warning(
                 "execution %s ends while effects of it still run in other threads; their outcomes"
                 " will not be recorded",
@@ -266,34 +278,60 @@ class _Attempt:
 
     def _unwind(self, signal: Signal) -> Outcome:
         self._context.interrupt(str(signal))
+        signal = self._explained(signal)
         of_its_kind = (it for cls, it in _STATUS_OF_SIGNAL.items() if isinstance(signal, cls))
         status = next(of_its_kind, OutcomeStatus.INTERRUPTED)
         changed = isinstance(signal, Interrupted) and signal.code_changed
+        given_back = False
         if status is OutcomeStatus.INTERRUPTED:
-            self._give_back(interrupted=not (changed and self._resumed_by_hand))
+            by_hand = changed and self._resumed_by_hand
+            given_back = self._give_back(interrupted=not by_hand, strike=not changed)
         elif status is OutcomeStatus.BLOCKED:
             # What began before the block still records its outcome; the next attempt is to meet it.
-            self._context.drain(GRACE_SECONDS)
-        _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
+            self._context.bodies.drain(GRACE_SECONDS)
+        if not changed:
+            _log.info("execution %s: this attempt ends as %s: %s", self._id, status, signal)
+        elif not self._resumed_by_hand:  # Else it is an exception of who resumes it.
+            told = _AGAIN if given_back else _AGAIN_WITH_STRIKE
+            self._context.activate(lambda: _log.error("%s. %s", signal, told))
         error = CodeChanged(str(signal), self._id) if changed else None
         return Outcome(status, self._id, reason=str(signal), error=error)
 
-    def _give_back(self, *, interrupted: bool) -> None:
-        """Release the lease once no body runs under it; else it runs out by itself."""
-        if not self._context.drain(GRACE_SECONDS):
+    def _explained(self, signal: Signal) -> Signal:
+        """What is known of the end of a lease, where the signal does not tell it."""
+        if self._lease.moves.given_up and isinstance(signal, Terminated | LeaseSuperseded):
+            return LeaseSuperseded(self._lease.reason)  # Whatever became of it elsewhere since.
+        if self._lease.refused and isinstance(signal, LeaseSuperseded):
+            try:
+                status = self._kernel.get_execution(self._id).status
+            except RebunoError:
+                return signal
+            if status.terminal:
+                return Terminated(f"the execution is {status}")
+        return signal
+
+    def _give_back(self, *, interrupted: bool, strike: bool = True) -> bool:
+        """Release the lease once no body runs under it; else it runs out by itself. Which it is."""
+        if not self._context.bodies.drain(GRACE_SECONDS):
             _log.warning(
                 "execution %s: effects still run, so its lease is left to run out", self._id
             )
             self._lease.left_to_run_out = True
-            return
-        _release(self._kernel, self._lease, interrupted=interrupted)
+            return False
+        return _release(self._kernel, self._lease, interrupted=interrupted, strike=strike)
 
 
-def _release(kernel: AgentKernel, lease: Lease, *, interrupted: bool) -> None:
+def _release(kernel: AgentKernel, lease: Lease, *, interrupted: bool, strike: bool = True) -> bool:
     try:
-        kernel.release(lease.key, interrupted=interrupted)
+        kernel.release(lease.key, interrupted=interrupted, strike=strike)
     except RebunoError as error:
         _log.info("execution %s: lease not given back: %s", lease.key.execution_id, error)
+        return False
+    return kernel.takes_leases_back
+
+
+def _ends_the_process(error: BaseException) -> bool:
+    return leaves_the_step(error) and not isinstance(error, Signal)
 
 
 def _reason_of(error: BaseException) -> str:
@@ -302,6 +340,12 @@ def _reason_of(error: BaseException) -> str:
     except Exception:  # it cannot be printed, but it is what happened
         return f"agent_error: {type(error).__name__}: an exception that cannot be printed"
 
+
+_AGAIN = "The kernel delivers it again after a back-off; such attempts cost no strike"
+_AGAIN_WITH_STRIKE = (
+    "Its lease was not given back, so the kernel delivers it again when that has run out, and such"
+    " attempts count: too many of them fail it as dispatch_exhausted"
+)
 
 _LONGEST_REASON = 16_000
 """Characters. A reason is for people; what a body raised is kept whole with its step."""

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -17,6 +17,7 @@ import requests
 from urllib3.exceptions import NewConnectionError
 
 from .access import Access
+from .branching import Branching
 from .clock import SYSTEM
 from .codec import PLAIN
 from .endings import PAGE, ended, still_open
@@ -37,7 +38,7 @@ _POLL_FIRST, _POLL_LONGEST = 0.02, 0.5
 _LARGEST_PAGE = 200
 
 
-class Client(Governance, Access):
+class Client(Governance, Access, Branching):
     """A kernel's operator interface. Usable from many threads, and after a fork.
 
     ``base_url``: the kernel's, by default ``REBUNO_URL``. ``api_key``: its bearer token or an API
@@ -81,14 +82,15 @@ class Client(Governance, Access):
         idempotency_key: str | None = None,
         session: str | None = None,
         parent_execution_id: str | None = None,
-        spawned_by: dict[str, str] | None = None,
+        spawned_by: Mapping[str, str] | None = None,
         on_behalf_of: str | None = None,
     ) -> Execution:
         """Create an execution, or find the one that has the idempotency key already, whatever its
         input: compare that where a key might be used for two things.
 
-        ``input``: any JSON value. The other arguments are sent when given; what a kernel does not
-        know it refuses (``ValidationError``). Raises ``TypeError`` for an input that is not JSON.
+        ``input``: any JSON value. The other arguments are those of ``Kernel.create``, sent when
+        given; what a kernel does not know it refuses (``ValidationError``). Raises ``TypeError``
+        for an input that is not JSON.
         """
         members = {
             "agent_id": json.dumps(agent_id),
@@ -98,7 +100,7 @@ class Client(Governance, Access):
             "idempotency_key": idempotency_key,
             "session": session,
             "parent_execution_id": parent_execution_id,
-            "spawned_by": spawned_by,
+            "spawned_by": None if spawned_by is None else dict(spawned_by),
             "on_behalf_of": on_behalf_of,
         }
         members |= {name: json.dumps(value) for name, value in given.items() if value}
@@ -114,11 +116,18 @@ class Client(Governance, Access):
         return understood("an execution", lambda: Execution.model_validate(answer))
 
     def list(
-        self, *, agent_id: str = "", status: str = "", limit: int = 50, cursor: str = ""
+        self,
+        *,
+        agent_id: str = "",
+        status: str = "",
+        limit: int = 50,
+        cursor: str = "",
+        session: str = "",
     ) -> ExecutionPage:
         """A page of executions, newest first (protocol.md 2.1.2). ``status``: an
         ``ExecutionStatus``; another word finds none. ``limit``: at most 200; 0 is 50."""
         query = {"agent_id": agent_id, "status": status, "limit": limit, "cursor": cursor}
+        query |= {"session": session} if session else {}
         answer = self._ask("GET", "/v0/executions", query=query)
         return understood(
             "a page of executions",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from typing import NoReturn, TypeVar
 
@@ -15,23 +16,21 @@ from .errors import (
     Blocked,
     Interrupted,
     LeaseSuperseded,
-    PolicyError,
-    RateLimited,
     RebunoError,
     Signal,
     Terminated,
 )
 from .failures import encode_failure, not_storable
-from .frames import LEAVES_THE_STEP, Frame, forked, late, outside, refused, steps_around
+from .frames import Frame, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
 from .model_calls import ModelCallSeams
 from .nested import Results, decided, keep, until_over
-from .outcomes import Ran, live, replayed
+from .outcomes import Ran, leaves_the_step, live, replayed
 from .past import Past
 from .ports import AgentKernel
 from .recording import Recording
 from .retrying import ONCE, Bounds
-from .timed import TimedOut, within
+from .timed import Limit, TimedOut, limit_of, within
 from .tries import settled
 from .turns import in_turn
 from .types import (
@@ -48,6 +47,8 @@ from .types import (
 __all__ = ["ExecutionContext", "ancestors", "current", "execution", "here"]
 
 R = TypeVar("R")
+
+_RAN_OUT = "the lease ran out before the body started"
 
 _frame: ContextVar[Frame[ExecutionContext] | None] = ContextVar("rebuno_sync_frame", default=None)
 _live: set[ExecutionContext] = set()
@@ -67,11 +68,11 @@ class ExecutionContext(ModelCallSeams):
         self.dispatch_attempt = lease.key.attempt
         self._kernel = kernel
         self._lease = lease
-        self._recording = Recording(kernel, lease)
+        self.recording = Recording(kernel, lease)
         self._execution = execution
         self._guard = threading.Lock()
-        self._bodies = Bodies()
-        self._signal: Signal | None = None
+        self.bodies = Bodies()
+        self.pending: Signal | None = None  # What ended it, whatever the handler did with that.
         self._stopped = threading.Event()
         self._waits = False
         self._elsewhere = False
@@ -87,7 +88,7 @@ class ExecutionContext(ModelCallSeams):
     @property
     def cancelled(self) -> bool:
         """Whether this attempt is over: cancelled, superseded, or stopped by a signal."""
-        return self._signal is not None or self._lease.over
+        return self.pending is not None or self._lease.over
 
     @property
     def replaying(self) -> bool:
@@ -107,25 +108,30 @@ class ExecutionContext(ModelCallSeams):
     def check(self) -> None:
         """Raise the pending signal if this attempt is over."""
         self._lease.moves.made()
-        if (pending := self._signal) is not None:
-            self._stop(pending.again())
+        if self.pending is not None:
+            self._stop(self.pending.again())
         if self._lease.over:
             self._stop(LeaseSuperseded(self._lease.reason))
 
     def wait(self, seconds: float) -> None:
         """Sleep that many seconds; raises the pending signal as soon as this attempt is over."""
         self.check()
-        if not self._waits:
-            self._waits = True
-            self._lease.on_end(self._stopped.set)
-        with self._lease.moves.resting():
+        with self.resting():
             self._stopped.wait(seconds)
         self.check()
 
-    def doze(self, seconds: float) -> None:
-        """``wait``, for an effect that does nothing else: its host need not wait for its end."""
-        with self._lease.moves.dozing():
-            self.wait(seconds)
+    @contextmanager
+    def dozing(self) -> Iterator[None]:
+        """For an effect that does nothing but wait: its host need not wait for its end."""
+        with self._lease.moves.dozing(), self.resting():
+            yield
+
+    def resting(self) -> AbstractContextManager[None]:
+        """Who waits in it does not hang, and is woken when this attempt ends."""
+        if not self._waits:
+            self._waits = True
+            self._lease.on_end(self._tell_over)
+        return self._lease.moves.resting()
 
     def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback``, from another thread, when the lease of this attempt ends; what is
@@ -169,20 +175,20 @@ class ExecutionContext(ModelCallSeams):
         """
         outer = self._current_frame()
         # Counted before it is submitted: whoever ends the attempt waits for it from here on.
-        with self._bodies.one_more(), self._lease.moves.busy():
+        with self.recording.alone(outer), self.bodies.one_more(), self._lease.moves.busy():
             met = self._propose(proposal, outer)
-            if met.decision == DecisionKind.PROCEED:
-                with until_over(outer, met.step_id):
-                    return self._run(met, proposal.target, run, codec, outer, bounds)
-        return replayed(met, proposal.target, codec)
+            if met.decision != DecisionKind.PROCEED:
+                return replayed(met, proposal.target, codec)
+            with until_over(outer, met.step_id):
+                return self._run(met, proposal, run, codec, outer, bounds)
 
     def _submit(self, proposal: Proposal, outer: Frame[ExecutionContext] | None) -> StepDecision:
         def propose() -> StepDecision:
             self.past.expect(proposal, outer)
-            return self._recording.submit(proposal)
+            return self.recording.submit(proposal)
 
         def ask() -> StepDecision:
-            decision = self._heard(propose)
+            decision = self.heard(propose)
             self.past.meet(decision, proposal, outer)
             return decision
 
@@ -199,12 +205,8 @@ class ExecutionContext(ModelCallSeams):
             case DecisionKind.PROCEED | DecisionKind.REPLAY:
                 self.check()
                 return decision
-            case DecisionKind.DENIED:
-                raise refused(
-                    outer, PolicyError(decision.reason or "policy_denied", decision.rule_id)
-                )
-            case DecisionKind.RATE_LIMITED:
-                raise refused(outer, RateLimited(decision.reason or "rate_limit_exceeded"))
+            case DecisionKind.DENIED | DecisionKind.RATE_LIMITED:
+                raise refused(outer, decision)
             case DecisionKind.BLOCKED | DecisionKind.EXECUTION_BLOCKED:
                 self._stop(Blocked())
             case DecisionKind.EXECUTION_TERMINAL:
@@ -214,29 +216,30 @@ class ExecutionContext(ModelCallSeams):
     def _run(
         self,
         met: StepDecision,
-        target: str,
+        proposal: Proposal,
         run: Callable[[], object],
         codec: Codec,
         outer: Frame[ExecutionContext] | None,
         bounds: Bounds,
     ) -> object:
-        step_id = met.step_id
+        step_id, target = met.step_id, proposal.target
 
-        def once(results: Results | None = None) -> Ran:
+        def once(results: Results | None = None, number: int = 1) -> Ran:
             if outer is not None and outer.out_of_time:  # Since the submit, or in back-off.
                 raise late(self.id)
             if not self._lease.holds():
-                self._stop(LeaseSuperseded("the lease ran out before the body started"))
-            ran = self._call(run, codec, Frame(self, outer, step_id, results), bounds.timeout)
+                self._stop(LeaseSuperseded(self._lease.reason or _RAN_OUT))
+            frame = Frame(self, outer, step_id, results, proposal.idempotency)
+            ran = self._call(run, codec, frame, limit_of(bounds, self.id, proposal, number))
             self.stay_home()
-            return ran
+            return ran if frame.settled is None else Ran(settled=frame.settled)
 
-        policy, kept = bounds.retries, self._recording
+        policy, kept = bounds.retries, self.recording
         if policy.attempts == 1 and not met.attempt:
             ran = once()
         else:
-            ran = self._heard(lambda: settled(met, policy, kept, self.wait, once))
-        decision = self._heard(lambda: self._recording.outcome(step_id, ran.result, ran.failure))
+            ran = self.heard(lambda: settled(met, policy, kept, self.wait, once))
+        decision = ran.settled or self.heard(lambda: kept.outcome(step_id, ran.result, ran.failure))
         self.check()
         if decision.decision == DecisionKind.REPLAY:
             keep(outer, step_id, decision.result_json, decision.error_json)
@@ -249,19 +252,17 @@ class ExecutionContext(ModelCallSeams):
         run: Callable[[], object],
         codec: Codec,
         frame: Frame[ExecutionContext],
-        timeout: float | None,
+        limit: Limit | None,
     ) -> Ran:
         """Run a body in its frame and encode what came of it."""
+        there = self._closing_calls(frame)(run)  # In a thread of its own, if it gets one.
         token = _frame.set(frame)
         try:
             with self._closing_calls(frame):
-                if timeout is None:
-                    value = run()
-                else:
-                    value = within(timeout, run, self._bodies.one_more, frame.step_id)
+                value = run() if limit is None else within(limit, there, self.bodies.one_more)
         except BaseException as error:
             self._stop_if_marked(frame)
-            if error is frame.refusal or isinstance(error, LEAVES_THE_STEP):
+            if error is frame.refusal or leaves_the_step(error):
                 # A refusal of a nested effect: this step stays open and meets it on a replay.
                 raise
             frame.abandoned = isinstance(error, TimedOut)
@@ -278,7 +279,7 @@ class ExecutionContext(ModelCallSeams):
 
     # -- signals
 
-    def _heard(self, ask: Callable[[], R]) -> R:
+    def heard(self, ask: Callable[[], R]) -> R:
         """What the kernel answers; a signal ends this attempt."""
         try:
             return ask()
@@ -289,8 +290,8 @@ class ExecutionContext(ModelCallSeams):
     def _remember(self, signal: Signal) -> None:
         """This attempt is over, whatever the code around does with the signal."""
         with self._guard:
-            self._signal = self._signal or signal
-        self._stopped.set()
+            self.pending = self.pending or signal
+        self._tell_over()
         frame = _frame.get()
         if frame is not None and frame.context is self:
             frame.mark(signal)
@@ -303,16 +304,15 @@ class ExecutionContext(ModelCallSeams):
         if frame.signal is not None:
             self._stop(frame.signal.again())
 
-    @property
-    def pending(self) -> Signal | None:
-        """The signal that ended this attempt, whatever the handler did with it."""
-        return self._signal
-
     def interrupt(self, reason: str) -> None:
         """No further effect may start: the host gives this attempt up."""
         with self._guard:
-            self._signal = self._signal or Interrupted(reason)
+            self.pending = self.pending or Interrupted(reason)
+        self._tell_over()
+
+    def _tell_over(self) -> None:
         self._stopped.set()
+        self.bodies.nudge()
 
     # -- bodies and threads
 
@@ -335,9 +335,10 @@ class ExecutionContext(ModelCallSeams):
             raise late(self.id)
         return frame
 
-    def drain(self, seconds: float) -> bool:
-        """Wait until no body runs, at most that long; whether none does."""
-        return self._bodies.drain(seconds)
+    @property
+    def body(self) -> Frame[ExecutionContext] | None:
+        """The frame of the step in whose body the calling thread is."""
+        return self._current_frame() if self.around else None
 
     def activate(self, fn: Callable[[], R]) -> R:
         """Call ``fn`` with this as the current execution of the calling thread.

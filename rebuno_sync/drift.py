@@ -73,7 +73,7 @@ class Drift:
             self._stop(missing, new)
         self._judged = alone or not missing
         if self._judged and missing:
-            self._report(missing, f"before its first new step, {new.kind} {new.target!r}")
+            self._report(missing, f"before its first new step, {_new(new)}")
 
     def at_end(self) -> None:
         """The handler has returned: what it has not met by now it never will."""
@@ -97,14 +97,13 @@ class Drift:
         )
 
     def _stop(self, missing: Sequence[Recorded], new: Proposal) -> NoReturn:
-        message = (
+        raise Interrupted(
             f"execution {self._execution_id} was stopped before its first new step,"
-            f" {new.kind} {new.target!r}: {len(missing)} of its recorded steps were not met"
-            f" again: {self._named(missing)}. Nothing is lost: undo the change, or keep the old"
-            " way for old executions with patched(), and it goes on where it was"
+            f" {_new(new)}: {len(missing)} of its recorded steps were not met"
+            f" again: {self._named(missing)}. Undo the change, or keep the old way for old"
+            " executions with patched(), and it goes on where it was",
+            code_changed=True,
         )
-        _log.error("%s", message)
-        raise Interrupted(message, code_changed=True)
 
     def _named(self, missing: Sequence[Recorded]) -> str:
         try:
@@ -126,7 +125,15 @@ def _counts(step: Recorded) -> bool:
 def _told(missing: Recorded, step: Step | None) -> str:
     if step is None:
         return f"{missing.kind} {missing.target}"
-    arguments = json.dumps(step.args, ensure_ascii=False)
+    return f"{step.kind} {step.target} {_arguments(step.args)}"
+
+
+def _new(proposal: Proposal) -> str:
+    return f"{proposal.kind} {proposal.target} {_arguments(json.loads(proposal.args or 'null'))}"
+
+
+def _arguments(args: object) -> str:
+    arguments = json.dumps(args, ensure_ascii=False)
     if len(arguments) > _LONGEST_ARGUMENTS:
         arguments = arguments[:_LONGEST_ARGUMENTS] + "…"
-    return f"{step.kind} {step.target} {arguments}"
+    return arguments

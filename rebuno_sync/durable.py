@@ -12,14 +12,13 @@ from .canonical import canonical_dumps
 from .clock import SYSTEM
 from .codec import codec_for
 from .context import ExecutionContext, current
+from .parking import wait_until
 from .types import Idempotency, Proposal, StepKind
 
 __all__ = ["now", "random", "sleep", "uuid4"]
 
 T = TypeVar("T")
 
-_LONGEST_PAUSE_SECONDS = 10.0
-"""Between two looks at the clock: it goes on in a suspended machine, and a wait does not."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -30,9 +29,10 @@ def sleep(seconds: float, *, name: str | None = None) -> None:
     ``name``: one that is unique in the execution keeps the sleep apart from all others, whatever
     ``seconds`` is then; sleeps without one are told apart by their seconds and their order.
 
-    A cancel wakes it at once, and so does the end of its agent, unless the execution has a body
-    that runs. The attempt keeps its thread and its lease meanwhile. Raises ``ValueError`` for what
-    is no number of seconds.
+    A cancel wakes it at once. A sleep of a second or more is parked where the kernel can wake it
+    (``wake``), once nothing else of the handler runs: it needs no thread and no lease then, and
+    another attempt goes on after it. Elsewhere the attempt keeps both meanwhile. Raises
+    ``ValueError`` for what is no number of seconds.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"seconds must be a number, not {seconds!r}")
@@ -46,8 +46,7 @@ def sleep(seconds: float, *, name: str | None = None) -> None:
 def _sleep_out(context: ExecutionContext, seconds: float) -> None:
     begun_ago = context.past.seconds_since(context.around[0])
     until = SYSTEM.boottime() + seconds - min(begun_ago, seconds)
-    while (left := until - SYSTEM.boottime()) > 0:
-        context.doze(min(left, _LONGEST_PAUSE_SECONDS))
+    wait_until(context, lambda: SYSTEM.boottime() >= until, until=until)
 
 
 def now(*, name: str | None = None) -> datetime:

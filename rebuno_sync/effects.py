@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from keyword import iskeyword
 from typing import Any, ParamSpec, TypeVar, cast, overload
@@ -41,6 +41,7 @@ def tool(
     idempotency: str = Idempotency.SAFE_TO_RETRY,
     timeout: float | None = None,
     retries: int | RetryPolicy = 0,
+    resources: Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -51,6 +52,7 @@ def tool(
     idempotency: str = Idempotency.SAFE_TO_RETRY,
     timeout: float | None = None,
     retries: int | RetryPolicy = 0,
+    resources: Sequence[str] = (),
 ) -> Any:
     """Make a function an effect: each call is recorded before its body runs, and replayed later.
 
@@ -62,6 +64,7 @@ def tool(
     ``StepTimeout``, and whatever the body still does is not recorded.
     ``retries``: how many further tries follow a failed one, or a ``RetryPolicy``; with
     ``"at_most_once"`` only one that names exceptions that prove that nothing happened.
+    ``resources``: the keys of the resources that it changes (`resource`).
 
     The call's identity is its bound arguments by parameter name, defaults applied, without
     ``self`` or ``cls`` (protocol.md 13.8); they are encoded by their annotations, and the result
@@ -71,10 +74,13 @@ def tool(
     so, for the model to read.
     """
     check_idempotency(idempotency)
+    if isinstance(resources, str):
+        raise TypeError(f"resources must be a list of keys, [{resources!r}], not one text")
+    keys = tuple(resources)
 
     def make(fn: Callable[P, R], name: str, bound_receiver: bool) -> Callable[P, R]:
         bounds = bounds_of(f"tool {name!r}", timeout, retries, idempotency)
-        return _make_tool(fn, name, idempotency, bounds, bound_receiver)
+        return _make_tool(fn, name, idempotency, bounds, bound_receiver, keys)
 
     if tool_id is not None and not isinstance(tool_id, str):
         return _decorated(tool_id, None, make)
@@ -92,7 +98,12 @@ def _decorated(fn: Any, name: str | None, make: Callable[[Any, str, bool], Any])
 
 
 def _make_tool(
-    fn: Callable[P, R], name: str, idempotency: str, bounds: Bounds, bound_receiver: bool
+    fn: Callable[P, R],
+    name: str,
+    idempotency: str,
+    bounds: Bounds,
+    bound_receiver: bool,
+    keys: tuple[str, ...],
 ) -> Callable[P, R]:
     _check_body(fn, f"tool {name!r}")
     arguments = arguments_codec(fn, bound_receiver=bound_receiver)
@@ -107,7 +118,9 @@ def _make_tool(
         except TypeError as error:
             error.add_note(f"in a call of the tool {name!r}; nothing was recorded")
             raise
-        proposal = Proposal(StepKind.TOOL_CALL, name, text, idempotency, canonical=True)
+        proposal = Proposal(
+            StepKind.TOOL_CALL, name, text, idempotency, canonical=True, resources=keys
+        )
         try:
             body = functools.partial(_on_copies, run, args, kwargs)
             return cast(R, context.perform(proposal, body, result, bounds))

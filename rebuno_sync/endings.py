@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from .errors import ExecutionCancelled, ExecutionFailed, RebunoError
 from .types import Event, Execution, ExecutionStatus
 
-__all__ = ["PAGE", "ended", "still_open"]
+__all__ = ["PAGE", "ended", "still_open", "why_blocked"]
 
 PAGE = 1000
 """Events that are asked for at a time."""
@@ -40,28 +40,44 @@ def still_open(
     """
     waited = f"execution {execution.id} is still {execution.status} after {seconds} s"
     if execution.status is ExecutionStatus.BLOCKED:
-        return TimeoutError(f"{waited}; list_approvals() tells whether a person has to decide")
-    last = _last_of_its_dispatch(page)
-    if last is None or last.type == "dispatch.acked":
+        return TimeoutError(f"{waited}; {why_blocked(page)}")
+    if execution.status is ExecutionStatus.PENDING:
+        return TimeoutError(f"{waited}: session {execution.session!r} runs one at a time")
+    last = _last(page, "dispatch.")
+    if last is None:
         return TimeoutError(waited)
+    attempt = last.payload.get("attempt")
+    if last.type == "dispatch.acked":
+        again = isinstance(attempt, int) and attempt > 1
+        told = f"; attempt {attempt} of it was begun last, and those before it did not end it"
+        return TimeoutError(f"{waited}{told}: the agent's log says why" if again else waited)
     if last.type == "dispatch.queued":
         return TimeoutError(
             f"{waited}: no agent {execution.agent_id!r} has taken it; does one run?"
         )
     why = last.payload.get("reason") or "the kernel's log says why"
-    return TimeoutError(
-        f"{waited}: attempt {last.payload.get('attempt')} of it could not be delivered: {why}"
-    )
+    return TimeoutError(f"{waited}: attempt {attempt} of it could not be delivered: {why}")
 
 
-def _last_of_its_dispatch(page: Callable[[int], Sequence[Event]]) -> Event | None:
-    """The last event that says where its attempt is; ``None`` when the log is too long to look."""
+def why_blocked(page: Callable[[int], Sequence[Event]]) -> str:
+    """What a blocked execution waits for, as far as its log tells."""
+    last = _last(page, "execution.blocked")
+    told = {} if last is None else last.payload
+    if told.get("reason") == "sleeping":
+        return f"it sleeps until {told.get('wake_at')}"
+    if told.get("reason") == "awaiting_steps":
+        return "it waits for executions that it has spawned (spawned_by); does an agent run them?"
+    return "list_approvals() tells whether a person has to decide"
+
+
+def _last(page: Callable[[int], Sequence[Event]], kind: str) -> Event | None:
+    """The last event whose type begins so; ``None`` when the log is too long to look."""
     found, seen = None, 0
     try:
         for _ in range(_MOST_PAGES):
             events = page(seen)
             for event in events:
-                if event.type.startswith("dispatch."):
+                if event.type.startswith(kind):
                     found = event
             if len(events) < PAGE:
                 return found

@@ -22,6 +22,7 @@
         ├── RateLimited
         ├── ToolError               the effect's: a body failed (``tool_id``, ``step_id``)
         │   └── StepTimeout         it did not end in its time
+        ├── CheckpointUnavailable   from a driver: what it is to restore a resource from is gone
         ├── CodeChanged             yours: the handler left what was recorded, under ``strict``
         ├── NoActiveExecution       yours: an effect outside an execution (also a RuntimeError)
         ├── ExecutionFailed         from ``run()`` and ``wait()``
@@ -37,6 +38,7 @@ import re
 __all__ = [
     "APIError",
     "Blocked",
+    "CheckpointUnavailable",
     "CodeChanged",
     "ConflictError",
     "ExecutionCancelled",
@@ -86,7 +88,7 @@ class Terminated(Signal):
 
 
 class LeaseSuperseded(Signal):
-    """Another attempt of this execution holds the lease now."""
+    """This attempt does not hold the lease of its execution any more."""
 
 
 class Interrupted(Signal):
@@ -254,6 +256,10 @@ class StepTimeout(ToolError):
 
 class NoActiveExecution(RebunoError, RuntimeError):
     """An effect was called outside an execution."""
+
+
+class CheckpointUnavailable(RebunoError):
+    """The captured state of a resource is gone."""
 
 
 class CodeChanged(RebunoError):

@@ -27,7 +27,7 @@ _MOST_PART = 64 * 1024
 _MOST_STATE = 256 * 1024
 _MOST_MEMBERS = 64
 _MOST_LEVELS = 5
-_TIMEOUT = "timeout"
+_TIMEOUT, _INDETERMINATE = "timeout", "indeterminate"
 
 
 def encode_failure(error: BaseException) -> str:
@@ -58,7 +58,8 @@ def decode_failure(text: str | None, tool_id: str, step_id: str) -> ToolError:
         return ToolError(text or "null", tool_id, step_id)
     message = _text_in(record, "message") or _text_in(record, "reason") or str(text)
     told = [_text_in(record, key) for key in ("type", "traceback", "reason")]
-    if record.get("reason") == _TIMEOUT:
+    reason, name = record.get("reason"), record.get("type")
+    if reason == _TIMEOUT or (reason == _INDETERMINATE and name == _STEP_TIMEOUT):
         return StepTimeout(message, tool_id, step_id, *told)
     error = ToolError(message, tool_id, step_id, *told)
     error.__cause__ = _rebuilt(record)
@@ -74,12 +75,15 @@ def not_storable(value: object, problem: object) -> str:
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 
 
-def timed_out(message: str, stack: str) -> str:
-    """The recorded text for a body that did not end in its time, and where it was then."""
+def timed_out(message: str, stack: str, *, indeterminate: bool = False) -> str:
+    """The recorded text for a body that did not end in its time, and where it was then.
+
+    ``indeterminate``: whether a further identical call is to be refused (protocol.md 8.2).
+    """
     record = {
         "message": message,
-        "type": _name_of(StepTimeout),
-        "reason": _TIMEOUT,
+        "type": _STEP_TIMEOUT,
+        "reason": _INDETERMINATE if indeterminate else _TIMEOUT,
         "traceback": strict.mended(stack[-_MOST_TRACEBACK:]),
     }
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
@@ -196,6 +200,9 @@ def _name_of(cls: type[BaseException]) -> str:
 
 def _message_of(error: BaseException) -> str:
     return _capped(_said(error), _MOST_MESSAGE) or type(error).__name__
+
+
+_STEP_TIMEOUT = _name_of(StepTimeout)
 
 
 def _said(thing: object) -> str:

@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 
 from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
 from .nested import Results
+from .types import DecisionKind, Idempotency, StepDecision
 
 __all__ = [
-    "LEAVES_THE_STEP",
     "Frame",
     "forked",
     "late",
@@ -32,7 +32,7 @@ class Frame(Generic[C]):
 
     __slots__ = (
         *("context", "outer", "step_id", "results"),
-        *("signal", "refusal", "ended", "abandoned"),
+        *("signal", "refusal", "ended", "abandoned", "once", "settled"),
     )
 
     def __init__(
@@ -41,11 +41,16 @@ class Frame(Generic[C]):
         outer: Frame[C] | None,
         step_id: str = "",
         results: Results | None = None,
+        idempotency: str = "",
     ) -> None:
         self.context = context
         self.outer = outer
         self.step_id = step_id
         self.results = results
+        self.once = idempotency == Idempotency.AT_MOST_ONCE
+        """Whether its body must not run again."""
+        self.settled: StepDecision | None = None
+        """How a subagent, which stands for its step, has ended."""
         self.signal: Signal | None = None
         self.refusal: Exception | None = None
         self.ended = False
@@ -84,15 +89,17 @@ def steps_around(frame: Frame[C] | None, context: C) -> list[str]:
     return found
 
 
-def refused(frame: Frame[C] | None, refusal: PolicyError | RateLimited) -> Exception:
-    """Note in whose body an effect was refused, apart from refusals that the body itself raises."""
+def refused(frame: Frame[C] | None, decision: StepDecision) -> Exception:
+    """The error of an effect that was refused; noted in whose body that was, apart from refusals
+    that the body itself raises."""
+    refusal: PolicyError | RateLimited
+    if decision.decision == DecisionKind.DENIED:
+        refusal = PolicyError(decision.reason or "policy_denied", decision.rule_id)
+    else:
+        refusal = RateLimited(decision.reason or "rate_limit_exceeded")
     if frame is not None:
         frame.refusal = refusal
     return refusal
-
-
-LEAVES_THE_STEP = (Signal, KeyboardInterrupt, SystemExit)
-"""What ends an attempt or the process, and says nothing of the effect."""
 
 
 def outside(what: str, *, others_live: bool) -> NoActiveExecution:

@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
+_REFUSED = "the execution was cancelled or has ended, or another attempt holds its lease"
+_RAN_OUT = "the lease ran out: no heartbeat of it was accepted in time"
 _LONGEST_INTERVAL = 30.0
 _RETRY_SECONDS = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
@@ -64,7 +66,10 @@ class Lease:
         self.moves = Moves(measured_on)
         self._accepted_at = accepted_at
         self._received_at = measured_on()
-        self._reason = ""
+        self.reason = ""
+        """Why it is over, where that is known."""
+        self.refused = False
+        """Whether it is over because a heartbeat was refused, which does not tell why."""
         self._over = threading.Event()
         self._guard = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
@@ -91,11 +96,6 @@ class Lease:
         at = self._received_at if self._accepted_at is None else self._accepted_at
         return self.now() - at < self.seconds and not self._over.is_set()
 
-    @property
-    def reason(self) -> str:
-        """Why it is over, where that is known."""
-        return self._reason
-
     def accepted(self, sent_at: float) -> None:
         """A heartbeat sent at that time was accepted."""
         with self._guard:
@@ -107,7 +107,7 @@ class Lease:
         with self._guard:
             if self._over.is_set():
                 return
-            self._reason = reason
+            self.reason = reason
             self._over.set()
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -312,7 +312,7 @@ class Renewer:
             lease.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
         if not lease.holds():
-            lease.end("no heartbeat under it was accepted in time")
+            lease.end(_RAN_OUT)
         return lease.holds()
 
     def beat_once(self, now: float) -> None:
@@ -359,8 +359,9 @@ class Renewer:
                     beats.append(beat)
                 beat.leases.append(lease)
         for lease in stalled:
-            _log.warning("execution %s stalls: it is renewed no more", lease.key.execution_id)
-            lease.end("the handler neither began nor ended an effect for too long")
+            why = lease.moves.give_up()
+            _log.warning("execution %s is given up: %s", lease.key.execution_id, why)
+            lease.end(why)
         return beats
 
     def _apply(self, lease: Lease, answer: Renewal, sent_at: float) -> None:
@@ -368,7 +369,8 @@ class Renewer:
             lease.accepted(sent_at)
         elif answer is Renewal.SUPERSEDED or not lease.can_hold():
             self.drop(lease)
-            lease.end()
+            lease.refused = answer is Renewal.SUPERSEDED
+            lease.end(_REFUSED if lease.refused else _RAN_OUT)
             return
         pause = lease.interval
         if answer is Renewal.UNKNOWN:

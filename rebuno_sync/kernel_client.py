@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from .clock import SYSTEM
 from .errors import APIError, NetworkError, NotFoundError, api_error
 from .messages import (
     EXTENSIONS,
+    completion_body,
+    creation_body,
     decision_of,
     extensions_in,
     lease_entry,
@@ -20,12 +23,23 @@ from .messages import (
     recorded_of,
     submit_body,
 )
-from .ports import Clock
+from .ports import Clock, ResourceKernel
 from .remote_clock import RemoteClock
 from .replies import error_of, understood
+from .resource_calls import ResourceCalls
 from .signing import sign_body, sign_request
 from .transport import Reply, Transport
-from .types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
+from .types import (
+    Execution,
+    LeaseKey,
+    Proposal,
+    Recorded,
+    Renewal,
+    Spawn,
+    Step,
+    StepDecision,
+    Wake,
+)
 
 __all__ = ["Answer", "KernelClient", "NotOffered"]
 
@@ -75,6 +89,7 @@ class KernelClient:
         self._request_form = signature != "body"
         self._form_is_known = signature is not None
         self._extensions: frozenset[str] = frozenset()
+        self.resources: ResourceKernel = ResourceCalls(self._post)
 
     def learn_extensions(self, named: str) -> None:
         """What the kernel named in a webhook's ``Rebuno-Extensions``: only that is used."""
@@ -90,6 +105,10 @@ class KernelClient:
         return "leases" in self._extensions
 
     takes_deltas = True
+
+    @property
+    def takes_leases_back(self) -> bool:
+        return "release" in self._extensions
 
     @property
     def keeps_tries(self) -> bool:
@@ -184,19 +203,55 @@ class KernelClient:
             for index in range(len(leases))
         ]
 
-    def complete(self, lease: LeaseKey, output: str) -> None:
-        self._post(_path(lease.execution_id) + "/complete", outcome_body("output", output), lease)
+    def complete(self, lease: LeaseKey, output: str, state: str | None = None) -> None:
+        body = completion_body(output, state)
+        self._post(_path(lease.execution_id) + "/complete", body, lease)
 
     def fail(self, lease: LeaseKey, reason: str) -> None:
         body = outcome_body("error", json.dumps(reason))
         self._post(_path(lease.execution_id) + "/fail", body, lease)
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
-        if "release" not in self._extensions:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
+        if not self.takes_leases_back:
             return  # It runs out by itself.
         query = "?interrupted=1" if interrupted else ""
+        query += "&strike=0" if interrupted and not strike else ""
         path = f"{_path(lease.execution_id)}/release{query}"
         self._post_extension("release", path, "", lease)
+
+    @property
+    def parks(self) -> bool:
+        return "wake" in self._extensions
+
+    def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
+        path = f"{_path(lease.execution_id)}/suspend"
+        body = "" if wake is None else json.dumps(wake._asdict())
+        try:
+            answer = self._post(path, body, lease)
+        except APIError as error:
+            if error.code == APIError.code and error.status_code in (404, 405):
+                return False  # Before protocol.md 9.7 nothing is parked: it is waited for.
+            raise
+        return understood("whether it is suspended", lambda: bool(answer["suspended"]))
+
+    def spawn(self, lease: LeaseKey, spawn: Spawn) -> Execution:
+        """Needs an API key (``REBUNO_API_KEY``) where the kernel asks operators for one."""
+        body = creation_body(lease.execution_id, spawn)
+        target = self._transport.target("/v0/executions")
+        headers = [("Content-Type", "application/json")]
+        if token := os.environ.get("REBUNO_API_KEY"):
+            headers.append(("Authorization", f"Bearer {token}"))
+        reply = self._transport.send("POST", target, headers, body.encode())
+        answer = _read(reply, f"POST {target}")
+        return understood("an execution", lambda: Execution.model_validate(answer))
+
+    def get_step(self, execution_id: str, step_id: str) -> Step:
+        answer = self._get(f"{_path(execution_id)}/steps/{quote(step_id, safe='')}")
+        return understood("a step", lambda: Step.model_validate(answer))
+
+    def previous(self, execution_id: str) -> object:
+        answer = self._get(_path(execution_id) + "/previous")
+        return understood("a state", lambda: answer["state"])
 
     # -- beyond the port
 

@@ -18,7 +18,7 @@ from .binding import Binding, InputInvalid
 from .canonical import canonicalize
 from .clock import SYSTEM
 from .context import ancestors
-from .endings import ended
+from .endings import PAGE, ended, why_blocked
 from .errors import CodeChanged, ConflictError, ExecutionFailed, StorageError, api_error
 from .heartbeat import RENEWER, Lease
 from .kernel import Kernel
@@ -26,7 +26,7 @@ from .kernel.dispatches import Claim
 from .kernel.embedded import DEFAULT_PATH
 from .kernel.identity import args_hash
 from .naming import module_name
-from .types import Execution
+from .types import Execution, ExecutionStatus
 from .webhook import Delivery
 
 __all__ = ["run"]
@@ -45,6 +45,7 @@ def run(
     kernel: Kernel | None = None,
     timeout: float | None = None,
     strict: bool = False,
+    retry_failed: bool = False,
 ) -> R:
     """Run a handler durably in this process and return its output.
 
@@ -55,6 +56,9 @@ def run(
     the one whose file ``REBUNO_DB`` names (``.rebuno/kernel.db``). ``timeout``: seconds to wait
     while another process runs this execution; ``TimeoutError`` after that. ``strict``: whether
     ``CodeChanged`` is raised before the first new step when recorded ones were not met again.
+    ``retry_failed``: whether an execution of the key that has failed is tried again, as a fork
+    that takes over the key. What succeeded replays, and what it failed of runs again if it may;
+    an ``at_most_once`` effect replays its failure, or that its outcome is unknown.
 
     Raises ``ExecutionFailed`` or ``ExecutionCancelled`` when the execution ended so, also when it
     had before; ``ConflictError`` when the key was used with another input, or names an execution
@@ -68,7 +72,7 @@ def run(
     if around := ancestors():
         around[0].check()  # A run within an execution that is over starts nothing.
     host = _Host(binding, agent or _agent_name(handler), kernel or _default_kernel(), strict)
-    return cast(R, host.run(input, key, timeout))
+    return cast(R, host.run(input, key, timeout, retry_failed=retry_failed))
 
 
 class _Host:
@@ -78,8 +82,13 @@ class _Host:
         self._kernel = kernel
         self._strict = strict
 
-    def run(self, input: Any, key: str | None, timeout: float | None) -> Any:
+    def run(self, input: Any, key: str | None, timeout: float | None, *, retry_failed: bool) -> Any:
         execution, claim = self._find_or_start(input, key)
+        if retry_failed and key is not None and execution.status is ExecutionStatus.FAILED:
+            execution, claim = self._kernel.retry(
+                self._agent_id, key, execution.id, holder=threading.current_thread()
+            )
+            _log.info("execution %s retries what %s failed of", execution.id, execution.forked_from)
         here = {context.id for context in ancestors()} | _running_here()
         if execution.id in here:
             raise ConflictError(
@@ -144,6 +153,8 @@ class _Host:
         asked = self._asked(execution)
         waits = f"somebody has to grant or deny approval {asked}"
         other = "another thread or process runs it, or its next attempt is not due yet"
+        if execution.status is ExecutionStatus.BLOCKED:
+            other = why_blocked(lambda seen: self._kernel.events(execution.id, seen, PAGE))
         return TimeoutError(
             f"execution {execution.id} of {self._agent_id} is still {execution.status} after"
             f" {timeout} s: {waits if asked else other}. It goes on without this call"

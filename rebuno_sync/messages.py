@@ -7,10 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from .replies import understood
-from .types import LeaseKey, Proposal, Recorded, Step, StepDecision
+from .types import LeaseKey, Proposal, Recorded, Spawn, Step, StepDecision, Touched
 
 __all__ = [
     "EXTENSIONS",
+    "completion_body",
+    "creation_body",
     "decision_of",
     "extensions_in",
     "lease_entry",
@@ -20,7 +22,9 @@ __all__ = [
     "submit_operation",
 ]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
+EXTENSIONS = (
+    *("request-id", "batch", "leases", "release", "wake", "attempts", "cancel-notice", "runner"),
+)
 """The extensions that this agent understands (protocol.md 17, and the service page)."""
 
 
@@ -51,15 +55,33 @@ def submit_operation(proposal: Proposal) -> str:
 
 
 def _submit_members(proposal: Proposal) -> str:
+    # Older kernels know no resources, and refuse what they do not know.
+    changed = f',"resources":{json.dumps(proposal.resources)}' if proposal.resources else ""
     return (
         f'"kind":{json.dumps(proposal.kind)},"target":{json.dumps(proposal.target)},'
-        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"'
+        f'"args":{proposal.args or "null"},"idempotency":"{proposal.idempotency}"{changed}'
     )
 
 
 def outcome_body(member: str, text: str) -> str:
     """What an outcome says: one member, whose JSON text is given."""
     return f'{{"{member}":{text}}}'
+
+
+def completion_body(output: str, state: str | None) -> str:
+    """What a completion says; a state only where there is one, which older kernels do not know."""
+    more = "" if state is None else f',"state":{state}'
+    return f'{{"output":{output}{more}}}'
+
+
+def creation_body(spawner: str, spawn: Spawn) -> str:
+    """What the creation of a subagent says; ``spawner`` is the execution that it is created in."""
+    session = f',"session":{json.dumps(spawn.session)}' if spawn.session else ""
+    spawned_by = json.dumps({"execution_id": spawner, "step_id": spawn.step_id})
+    return (
+        f'{{"agent_id":{json.dumps(spawn.agent_id)},"input":{spawn.input_json},'
+        f'"spawned_by":{spawned_by}{session}}}'
+    )
 
 
 def decision_of(answer: Any) -> StepDecision:
@@ -78,7 +100,12 @@ def _decision(answer: Any) -> StepDecision:
         rule_id=answer.get("rule_id", ""),
         attempt=int(answer.get("attempt") or 0),
         retry_in=float(answer.get("retry_in") or 0.0),
+        resources=tuple(map(_touched, answer.get("resources") or ())),
     )
+
+
+def _touched(it: dict[str, Any]) -> Touched:
+    return Touched(it["key"], it["generation"], bool(it.get("due")))
 
 
 def _text(answer: dict[str, Any], key: str) -> str | None:

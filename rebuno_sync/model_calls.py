@@ -26,6 +26,8 @@ from .errors import LeaseSuperseded, PolicyError, RateLimited, Signal
 from .frames import Frame
 from .heartbeat import Lease
 from .nested import keep, until_over
+from .open_calls import NOBODY, OpenCall, as_final, unmarked
+from .outcomes import leaves_the_step
 from .recording import Recording
 from .strict import compact
 from .types import DecisionKind, Proposal, StepDecision, StepKind
@@ -37,57 +39,32 @@ R = TypeVar("R")
 _LEFT_OPEN = '{"message":"the body that began this model call ended before it was recorded"}'
 
 
-class _Call:
-    """A model call that is open, or whose last answer a retry gets again."""
-
-    def __init__(self, proposal: Proposal, frame: Frame[Any] | None, step_id: str = "") -> None:
-        self.proposal = proposal
-        self.frame = frame
-        self.step_id = step_id
-        self.thread = threading.get_ident()
-        self.failure: str | None = None
-        self.result: str | None = None
-        """One of them, of a call that has ended: what is recorded by what comes next."""
-        self.continues = False
-        """Whether the next request belongs to it whatever the client says: a redirection."""
-        self.answer: StepDecision | None = None
-        self.refusal: PolicyError | RateLimited | None = None
-        self.flight = ExitStack()
-        self.close: Callable[[], None] | None = None
-
-    def is_asked_again(
-        self, proposal: Proposal, frame: Frame[Any] | None, retry: bool | None
-    ) -> bool:
-        same = (self.proposal.target, self.proposal.args) == (proposal.target, proposal.args)
-        if not same or self.frame is not frame:
-            return False
-        if self.refusal is not None:
-            return retry is True
-        if self.answer is None and self.failure is None:  # in flight, or it has a result
-            return False
-        return retry is not False or self.continues
-
-
 class ModelCallSeams(ABC):
     """The part of an ``ExecutionContext`` that recording clients use."""
 
-    _recording: Recording
-    _bodies: Bodies
+    recording: Recording
+    bodies: Bodies
     _lease: Lease
 
     def __init__(self) -> None:
         self._calls_guard = threading.Lock()
-        self._open_calls: dict[str, _Call] = {}
-        self._last_calls: dict[int, _Call] = {}
+        self._open_calls: dict[str, OpenCall] = {}
+        self._last_calls: dict[int, OpenCall] = {}
 
     def begin_llm(
-        self, model: str, body: Mapping[str, object], *, retry: bool | None = None
+        self,
+        model: str,
+        body: Mapping[str, object],
+        *,
+        retry: bool | None = None,
+        where: str = "",
     ) -> StepDecision:
         """Submit a call of a model, before it is made; a step of kind ``llm_call``.
 
         ``body``: the request as JSON, all that is its identity. ``retry``: whether the client says
         that it asks again after a failure; ``None`` if it does not say, then the identical call
-        with no primitive between is one. A retry goes on with the open step.
+        to the same place (``where``, such as its address) with no primitive between is one. A retry
+        goes on with the open step.
 
         The decision is ``proceed``, to be followed by ``record_llm`` or ``fail_llm``, or
         ``replay`` with what is recorded. Raises ``PolicyError`` or ``RateLimited`` when the call
@@ -96,9 +73,10 @@ class ModelCallSeams(ABC):
         frame = self._current_frame()
         proposal = Proposal(StepKind.LLM_CALL, model, encode_plain_arguments(body), canonical=True)
         with ExitStack() as flight:
-            flight.enter_context(self._bodies.one_more())
+            flight.enter_context(self.bodies.one_more())
+            asked = OpenCall(proposal, frame, where)
             call = self._last_calls.get(threading.get_ident())
-            if call is not None and call.is_asked_again(proposal, frame, retry):
+            if call is not None and call.is_asked_again(asked, retry):
                 self.check()
                 if call.refusal is not None:
                     raise call.refusal
@@ -106,7 +84,9 @@ class ModelCallSeams(ABC):
                     return call.answer
                 call.failure, call.continues = None, False
             else:
-                call = _Call(proposal, frame)
+                if call is not None and call.is_like(asked):
+                    call.followed = True
+                call = asked
                 try:
                     decision = self._propose(proposal, frame)
                 except (PolicyError, RateLimited) as refusal:
@@ -116,8 +96,10 @@ class ModelCallSeams(ABC):
                 call.step_id = decision.step_id
                 if decision.decision == DecisionKind.REPLAY:
                     if decision.error_json is not None:
-                        call.answer = decision
-                        self._last_calls[call.thread] = call
+                        decision, final = unmarked(decision)
+                        if not final:
+                            call.answer = decision
+                            self._last_calls[call.thread] = call
                     return decision
                 with self._calls_guard:
                     self._open_calls[call.step_id] = call
@@ -142,8 +124,7 @@ class ModelCallSeams(ABC):
             return self._settle_call(step_id, result=text)
         call = self._open_call(step_id)
         call.result = text
-        call.flight.close()
-        return StepDecision(DecisionKind.RECORDED)
+        return self._settle_later(call)
 
     def fail_llm(
         self,
@@ -162,12 +143,12 @@ class ModelCallSeams(ABC):
         """
         text = compact(error, "error")
         if final:
-            self._settle_call(step_id, failure=text)
+            self._settle_call(step_id, failure=as_final(text))
             return
         call = self._open_call(step_id)
         call.continues = continues
         call.failure = text
-        call.flight.close()
+        self._settle_later(call)
 
     def close_llm_with(self, step_id: str, close: Callable[[], None]) -> None:
         """``close`` is called at the end of the body or handler that began a call, in its thread,
@@ -185,13 +166,20 @@ class ModelCallSeams(ABC):
     @property
     def takes_deltas(self) -> bool:
         """Whether anybody can see what ``publish_delta`` publishes."""
-        return self._recording.takes_deltas
+        return self.recording.takes_deltas
 
     def publish_delta(self, step_id: str, seq: int, data: str) -> None:
         """Publish a piece of a response that arrives (protocol.md 8.4); it is not recorded."""
-        self._recording.publish(step_id, seq, data)
+        self.recording.publish(step_id, seq, data)
 
     # -- where calls end
+
+    def _settle_later(self, call: OpenCall) -> StepDecision:
+        """What comes next settles it; in a thread that outlived the body, nothing does."""
+        if call.frame is not None and call.frame.ended and not self.cancelled:
+            return self._settle_call(call.step_id, result=call.result, failure=call.failure)
+        call.flight.close()
+        return StepDecision(DecisionKind.RECORDED)
 
     def _settle_call(
         self, step_id: str, *, result: str | None = None, failure: str | None = None
@@ -203,8 +191,8 @@ class ModelCallSeams(ABC):
             self._last_calls.pop(call.thread, None)
         with call.flight, until_over(call.frame, step_id):
             self.stay_home()
-            decision = self._heard(
-                lambda: self._recording.outcome(step_id, result or "null", failure)
+            decision = self.heard(
+                lambda: self.recording.outcome(step_id, result or "null", failure)
             )
             self.check()
             keep(call.frame, step_id, result, failure or decision.error_json)
@@ -214,7 +202,7 @@ class ModelCallSeams(ABC):
             self._last_calls[call.thread] = call
         return decision
 
-    def _open_call(self, step_id: str) -> _Call:
+    def _open_call(self, step_id: str) -> OpenCall:
         call = self._open_calls.get(step_id)
         if call is None:
             raise ValueError(f"no model call with the step id {step_id!r} is open")
@@ -224,12 +212,37 @@ class ModelCallSeams(ABC):
         """Another primitive of this thread begins: what ended here is not retried any more."""
         if not self._last_calls and not self._open_calls:
             return
-        thread = threading.get_ident()
-        self._last_calls.pop(thread, None)
-        with self._calls_guard:
-            ended = [call for call in self._open_calls.values() if call.thread == thread]
-        for call in ended:
+        self._last_calls.pop(threading.get_ident(), None)
+        for call in self._calls_of_this_thread():
             self._record_ended(call)
+
+    @contextmanager
+    def carried(self) -> Iterator[None]:
+        """What a thread is carried for. It asks for nothing again when that is over, whatever else
+        the thread does then; streams that it leaves open are anybody's to read."""
+        try:
+            yield
+        except Exception:
+            self._leave_calls(record=True)
+            raise
+        except BaseException:
+            self._leave_calls(record=False)
+            raise
+        self._leave_calls(record=True)
+
+    def _leave_calls(self, *, record: bool) -> None:
+        self._last_calls.pop(threading.get_ident(), None)
+        for call in self._calls_of_this_thread():
+            call.thread = NOBODY
+            if record and not self.cancelled:
+                self._record_ended(call)
+
+    def _calls_of_this_thread(self) -> list[OpenCall]:
+        thread = threading.get_ident()
+        if not self._open_calls:
+            return []
+        with self._calls_guard:
+            return [call for call in self._open_calls.values() if call.thread == thread]
 
     @contextmanager
     def _closing_calls(self, frame: Frame[Any]) -> Iterator[None]:
@@ -239,41 +252,45 @@ class ModelCallSeams(ABC):
         """
         try:
             yield
-        except Exception:
-            self._close_calls(frame)
-            raise
-        except BaseException:
+        except BaseException as error:
+            if not leaves_the_step(error):
+                self._close_calls(frame)
+                raise
             self._close_streams(frame)
             for call in self._calls_of(frame):
-                if call.thread == threading.get_ident():
+                if call.is_left_to_this_thread:
                     call.flight.close()  # Nobody waits for it.
             raise
         self._close_calls(frame)
 
     def _close_calls(self, frame: Frame[Any]) -> None:
+        frame.ended = True  # What ends later, in another thread, is settled there.
         self._close_streams(frame)
         if self.cancelled:
             return
         for call in self._calls_of(frame):
-            if call.failure is call.result is None and call.thread == threading.get_ident():
+            if call.failure is call.result is None and call.is_left_to_this_thread:
                 call.failure = _LEFT_OPEN
             self._record_ended(call)
 
     def _close_streams(self, frame: Frame[Any]) -> None:
         for call in self._calls_of(frame):
             is_read = call.failure is call.result is None
-            if is_read and call.close is not None and call.thread == threading.get_ident():
+            if is_read and call.close is not None and call.is_left_to_this_thread:
                 call.close()
 
-    def _calls_of(self, frame: Frame[Any]) -> list[_Call]:
+    def _calls_of(self, frame: Frame[Any]) -> list[OpenCall]:
         if not self._open_calls:
             return []
         with self._calls_guard:
             return [call for call in self._open_calls.values() if call.frame is frame]
 
-    def _record_ended(self, call: _Call) -> None:
+    def _record_ended(self, call: OpenCall) -> None:
         if call.failure is not None or call.result is not None:
-            self._settle_call(call.step_id, result=call.result, failure=call.failure)
+            failure = call.failure
+            if failure is not None and call.followed:
+                failure = as_final(failure)
+            self._settle_call(call.step_id, result=call.result, failure=failure)
 
     # -- what the context gives
 
@@ -291,7 +308,7 @@ class ModelCallSeams(ABC):
     def _propose(self, proposal: Proposal, outer: Frame[Any] | None) -> StepDecision: ...
 
     @abstractmethod
-    def _heard(self, ask: Callable[[], R]) -> R: ...
+    def heard(self, ask: Callable[[], R]) -> R: ...
 
     @abstractmethod
     def _stop(self, signal: Signal) -> NoReturn: ...

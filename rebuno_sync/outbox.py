@@ -19,20 +19,20 @@ from .failures import not_storable
 from .heartbeat import Lease
 from .held import Held, Request, size_of
 from .kernel_client import Answer, KernelClient, NotOffered
-from .messages import decision_of, submit_operation
+from .messages import completion_body, decision_of, submit_operation
+from .ports import ResourceKernel
 from .replies import asks_for_patience, error_of, refuses_the_value
+from .resource_calls import AfterOutcomes
 from .sender import Sender
 from .types import (
     LARGEST_BATCH,
     DecisionKind,
-    Execution,
     Idempotency,
     LeaseKey,
     Proposal,
-    Renewal,
-    Step,
     StepDecision,
     StepKind,
+    Wake,
 )
 
 __all__ = ["Outbox"]
@@ -70,16 +70,19 @@ class Outbox:
         self._lost: dict[str, Request] = {}
         self._sending = threading.Lock()
         self._broken: APIError | str | None = None
-        self.recorded = kernel.recorded
-        self.wall = kernel.wall
+        # What has nothing to do with what is held back.
+        self.parks = kernel.parks
+        self.renews_together = kernel.renews_together
+        self.takes_leases_back = kernel.takes_leases_back
+        self.recorded, self.wall, self.renew = kernel.recorded, kernel.wall, kernel.renew
+        self.get_execution, self.list_steps = kernel.get_execution, kernel.list_steps
+        self.resources: ResourceKernel = AfterOutcomes(kernel.resources, self.flush)
+        self.get_step, self.previous, self.spawn = kernel.get_step, kernel.previous, kernel.spawn
+        self.delta = kernel.delta
 
     @property
     def wants_request_ids(self) -> bool:
         return self._asks_with_ids
-
-    @property
-    def renews_together(self) -> bool:
-        return self._kernel.renews_together
 
     @property
     def keeps_tries(self) -> bool:
@@ -158,11 +161,11 @@ class Outbox:
             decision_of,
         )
 
-    def complete(self, lease: LeaseKey, output: str) -> None:
+    def complete(self, lease: LeaseKey, output: str, state: str | None = None) -> None:
         self._with_held(
-            lambda: f'{{"op":"complete","output":{output}}}',
-            len(output),
-            lambda: self._kernel.complete(lease, output),
+            lambda: f'{{"op":"complete",{completion_body(output, state)[1:]}',
+            len(output) + len(state or ""),
+            lambda: self._kernel.complete(lease, output, state),
             lambda _: None,
             ends=True,
         )
@@ -193,23 +196,14 @@ class Outbox:
             self._keeps_tries = False
             raise
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         self.flush()
-        self._kernel.release(lease, interrupted=interrupted)
+        self._kernel.release(lease, interrupted=interrupted, strike=strike)
 
-    # -- what is only passed on
-
-    def get_execution(self, execution_id: str) -> Execution:
-        return self._kernel.get_execution(execution_id)
-
-    def list_steps(self, execution_id: str) -> list[Step]:
-        return self._kernel.list_steps(execution_id)
-
-    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
-        self._kernel.delta(lease, step_id, seq, data)
-
-    def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
-        return self._kernel.renew(leases)
+    def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
+        self.flush()
+        self._raise_if_broken()
+        return self._kernel.suspend(lease, wake)
 
     # -- sending
 

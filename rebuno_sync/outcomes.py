@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 from .codec import Codec
+from .errors import Signal
 from .failures import decode_failure
 from .types import StepDecision
 
-__all__ = ["Ran", "live", "replayed"]
+__all__ = ["Ran", "leaves_the_step", "live", "replayed"]
 
 
 class Ran(NamedTuple):
@@ -17,6 +19,19 @@ class Ran(NamedTuple):
     result: str = "null"
     failure: str | None = None
     error: BaseException | None = None
+    settled: StepDecision | None = None
+    """How a subagent that stands for the step has ended: the kernel has recorded that itself."""
+
+
+def leaves_the_step(error: BaseException) -> bool:
+    """Whether ``error`` ends the attempt or the process, and says nothing of the effect.
+
+    An exit or interrupt that is raised in another thread than the main one ends neither: there it
+    is an error like any other.
+    """
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return threading.current_thread() is threading.main_thread()
+    return isinstance(error, Signal)
 
 
 def live(ran: Ran, target: str, step_id: str, codec: Codec) -> object:

@@ -100,6 +100,10 @@ class Past:
         began = self._history.began(step_id)
         return 0.0 if began is None else max(0.0, (self._kernel.wall() - began) / 1_000_000)
 
+    def wait_for_others(self, seconds: float) -> bool:
+        """Wait until no thread runs the handler's code, at most that long; whether none does."""
+        return self._history.wait_for_others(seconds, counted=False)
+
     def renew_locks(self) -> None:
         """In a forked child: other threads of the parent may have held them."""
         self._patching = threading.Lock()

@@ -36,9 +36,9 @@ def carry(fn: Callable[P, R]) -> Callable[P, R]:
     just that.
     """
     context = _present()
-    in_copy = in_copies(fn)
     if context is None:
-        return in_copy
+        return in_copies(fn)
+    in_copy = in_copies(_carried(context, fn))
 
     @functools.wraps(fn)
     def carried(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -94,11 +94,12 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
         context = _present()
         identity = None if context is None else _identity(context, fn, args, kwargs)
         call = contextvars.copy_context().run
+        run = fn if context is None else _carried(context, fn)
         future: concurrent.futures.Future[R] = _Future()
         with self._queueing:
             self._refuse_if_over()
             turn = self._turns.turn(identity)
-            work = _Work(future, functools.partial(call, fn, *args, **kwargs), turn)
+            work = _Work(future, functools.partial(call, run, *args, **kwargs), turn)
             if context is not None:
                 context.past.move(1)
                 future.add_done_callback(lambda _: context.past.move(-1))
@@ -170,6 +171,15 @@ class ThreadPoolExecutor(concurrent.futures.ThreadPoolExecutor):
 def _present() -> ExecutionContext | None:
     found = here()
     return None if found is None else found[0]
+
+
+def _carried(context: ExecutionContext, fn: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(fn)
+    def carried(*args: P.args, **kwargs: P.kwargs) -> R:
+        with context.carried():
+            return fn(*args, **kwargs)
+
+    return carried
 
 
 def _identity(

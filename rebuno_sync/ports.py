@@ -9,9 +9,38 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
+from .types import (
+    Capture,
+    CaptureFailure,
+    Execution,
+    LeaseKey,
+    Proposal,
+    Recorded,
+    Registration,
+    Renewal,
+    ResourceView,
+    Spawn,
+    Step,
+    StepDecision,
+    Wake,
+)
 
 __all__ = ["AgentKernel", "Clock", "Deliver", "HostingKernel", "Pushed"]
+
+
+class ResourceKernel(Protocol):
+    """What an execution asks of a kernel about resources (protocol.md 9.6). All may be repeated."""
+
+    def register(self, lease: LeaseKey, wanted: Registration) -> ResourceView:
+        """Register a resource, or find it as it stands."""
+
+    def bind(self, lease: LeaseKey, key: str, binding: str) -> None:
+        """Say what it is bound to: JSON."""
+
+    def keep(
+        self, lease: LeaseKey, captures: Sequence[Capture], failures: Sequence[CaptureFailure]
+    ) -> None:
+        """Say what of the resources as they are now was captured, and what could not be."""
 
 
 class AgentKernel(Protocol):
@@ -39,6 +68,18 @@ class AgentKernel(Protocol):
     def keeps_tries(self) -> bool:
         """Whether it keeps the failed tries of a step (protocol.md 17, ``attempts``): only then
         ``retrying`` and ``begin_try`` may be called."""
+
+    @property
+    def parks(self) -> bool:
+        """Whether ``suspend`` takes a ``Wake`` (protocol.md 17, ``wake``)."""
+
+    @property
+    def takes_leases_back(self) -> bool:
+        """Whether ``release`` does anything; else a lease runs out, and its strike counts."""
+
+    @property
+    def resources(self) -> ResourceKernel:
+        """What it is asked about resources."""
 
     def get_execution(self, execution_id: str) -> Execution:
         """The execution as it stands now."""
@@ -79,15 +120,28 @@ class AgentKernel(Protocol):
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         """Send a heartbeat for each lease; answers in the same order. Never raises."""
 
-    def complete(self, lease: LeaseKey, output: str) -> None:
-        """End the execution with its output (protocol.md 9.4)."""
+    def complete(self, lease: LeaseKey, output: str, state: str | None = None) -> None:
+        """End the execution with its output, and what it leaves behind (protocol.md 9.3, 9.4)."""
 
     def fail(self, lease: LeaseKey, reason: str) -> None:
         """End the execution as failed (protocol.md 9.4)."""
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         """Give the lease back (protocol.md 17, ``release``): due at once and no strike counts,
-        or, when ``interrupted``, due after the usual back-off with its strike."""
+        or, when ``interrupted``, due after the usual back-off, with its ``strike`` or without."""
+
+    def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
+        """Block the execution and retire the lease until what it waits for is settled
+        (protocol.md 9.7), or until a sleep of it is over; whether it waits."""
+
+    def spawn(self, lease: LeaseKey, spawn: Spawn) -> Execution:
+        """Create the subagent of a step, or find it (protocol.md 9.7). May be repeated."""
+
+    def get_step(self, execution_id: str, step_id: str) -> Step:
+        """A step as it stands now."""
+
+    def previous(self, execution_id: str) -> object:
+        """What the execution before that one left behind (protocol.md 9.3)."""
 
 
 class Deliver(Protocol):

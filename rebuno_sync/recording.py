@@ -14,10 +14,13 @@ the lease is gone, or the execution has ended         ``LeaseSuperseded``, ``Ter
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from .clock import SYSTEM
+from .environments import Environments
 from .errors import (
     APIError,
     Interrupted,
@@ -30,28 +33,59 @@ from .failures import not_storable
 from .heartbeat import Lease
 from .ports import AgentKernel
 from .replies import refuses_the_value
-from .types import DecisionKind, Proposal, StepDecision
+from .types import (
+    Capture,
+    CaptureFailure,
+    DecisionKind,
+    Execution,
+    Proposal,
+    Registration,
+    ResourceView,
+    Spawn,
+    Step,
+    StepDecision,
+    Wake,
+)
 
 __all__ = ["Recording"]
+
+T = TypeVar("T")
 
 _OUTCOME_TRIES = 3
 
 
+class InStep(Protocol):
+    """Code that runs in a step's body, or, where the id is empty, in none."""
+
+    @property
+    def step_id(self) -> str: ...
+
+
 class Recording:
-    """Submits effects and records outcomes under one lease. Raises signals and keeps no state."""
+    """Submits effects and records outcomes under one lease. Raises signals."""
 
     def __init__(self, kernel: AgentKernel, lease: Lease) -> None:
         self._kernel = kernel
         self._lease = lease
+        self.environments = Environments()
+
+    def alone(self, around: InStep | None) -> AbstractContextManager[None]:
+        """In the block, no other effect of an execution with resources runs (``Environments``);
+        ``around``: where it is called."""
+        return self.environments.alone(nested=around is not None and bool(around.step_id))
 
     def submit(self, proposal: Proposal) -> StepDecision:
         """Ask for the decision on an effect; again only where that cannot propose it twice."""
         if self._kernel.wants_request_ids:
             proposal = proposal._replace(request_id=str(SYSTEM.new_id()))
+        self.environments.enter()
         try:
-            return self._lease.insist(
+            decision = self._lease.insist(
                 lambda: self._kernel.submit(self._lease.key, proposal), once_sent=False
             )
+            if decision.resources:
+                self.environments.begun(decision)
+            return decision
         except APIError as error:
             self._stop_if_over(error)
             raise
@@ -73,6 +107,7 @@ class Recording:
         )
         if result != "null":
             self._stop_if_unlike(decision)
+        self.environments.ended(step_id, self)
         return decision
 
     def failure(self, step_id: str, failure: str) -> StepDecision:
@@ -83,6 +118,7 @@ class Recording:
             instead_of=failure,
         )
         self._stop_if_unlike(decision)
+        self.environments.ended(step_id, self)
         return decision
 
     @property
@@ -153,6 +189,54 @@ class Recording:
         if decision.decision == DecisionKind.REPLAY:
             return replace(decision, step_id=step_id)
         return decision
+
+    @property
+    def parks(self) -> bool:
+        """Whether the kernel can wake an execution that sleeps."""
+        return self._kernel.parks
+
+    def step(self, step_id: str) -> Step:
+        """A step as it stands now."""
+        key = self._lease.key
+        return self._asked("a step", lambda: self._kernel.get_step(key.execution_id, step_id))
+
+    def suspend(self, wake: Wake | None) -> bool:
+        """Have the execution parked; whether it is, and the lease with that gone."""
+        return self._asked("suspending", lambda: self._kernel.suspend(self._lease.key, wake))
+
+    def spawn(self, spawn: Spawn) -> Execution:
+        """Create a subagent. Asked again it is the same one: its key is the step's id."""
+        return self._asked("a subagent", lambda: self._kernel.spawn(self._lease.key, spawn))
+
+    def previous(self) -> object:
+        """What the execution before left behind."""
+        key = self._lease.key
+        return self._asked("previous()", lambda: self._kernel.previous(key.execution_id))
+
+    def register(self, wanted: Registration) -> ResourceView:
+        """Register a resource, or find it as it stands."""
+        key = self._lease.key
+        return self._asked("a resource", lambda: self._kernel.resources.register(key, wanted))
+
+    def bind(self, key: str, binding: str) -> None:
+        """Say what a resource is bound to."""
+        lease = self._lease.key
+        self._asked("a binding", lambda: self._kernel.resources.bind(lease, key, binding))
+
+    def keep(self, captures: Sequence[Capture], failures: Sequence[CaptureFailure]) -> None:
+        """Say what was captured, and what could not be."""
+        key = self._lease.key
+        self._asked("captures", lambda: self._kernel.resources.keep(key, captures, failures))
+
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
+        """Ask what may be asked again."""
+        try:
+            return self._lease.insist(ask)
+        except APIError as error:
+            self._stop_if_over(error)
+            raise
+        except (NetworkError, StorageError) as error:
+            raise Interrupted(f"{what}: {error}") from error
 
     def _stop_if_unlike(self, decision: StepDecision) -> None:
         """A step that has ended the other way, result for error, was settled by another attempt:

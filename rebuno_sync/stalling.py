@@ -21,6 +21,7 @@ class Moves:
         self._guard = threading.Lock()
         self._resting = self._busy = 0
         self._at_rest: Callable[[], None] | None = None
+        self.given_up = False
 
     def expect(self, every: float | None) -> None:
         """From now on it has to move at least once in so many seconds; ``None``: it need not."""
@@ -88,3 +89,11 @@ class Moves:
         if self._every is None or self._resting:
             return False
         return self._now() - self._last > self._every
+
+    def give_up(self) -> str:
+        """Wait for it no more. Why, in words."""
+        self.given_up = True
+        return (
+            "its handler has neither begun nor ended an effect for"
+            f" {self._now() - self._last:.3g} s (stall_timeout={self._every or 0:g})"
+        )

@@ -6,41 +6,61 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from .carrying import in_copies
 from .errors import StepTimeout
 from .failures import timed_out
+from .retrying import Bounds
+from .types import Idempotency, Proposal
 from .workers import beside, stack_of
 
-__all__ = ["TimedOut", "within"]
+__all__ = ["Limit", "TimedOut", "limit_of", "within"]
 
 _log = logging.getLogger(__name__)
+
+
+class Limit(NamedTuple):
+    """How many seconds a try of an effect may take, and which it is: for what is told of it."""
+
+    seconds: float
+    execution_id: str
+    proposal: Proposal
+    number: int
+    of: int
+
+
+def limit_of(bounds: Bounds, execution_id: str, proposal: Proposal, number: int) -> Limit | None:
+    """What bounds the try with that number of an effect; ``None``: it has no timeout."""
+    if bounds.timeout is None:
+        return None
+    return Limit(bounds.timeout, execution_id, proposal, number, bounds.retries.attempts)
 
 
 class TimedOut(StepTimeout):
     """The body of an effect has not ended in its time. ``record``: what is recorded of that."""
 
-    def __init__(self, seconds: float, stack: str) -> None:
-        super().__init__(f"timed out after {seconds:g} s")
-        self.record = timed_out(self.message, stack)
+    def __init__(self, limit: Limit, stack: str) -> None:
+        super().__init__(f"timed out after {limit.seconds:g} s")
+        # It may still happen, so an identical call is as doubtful as after a crash.
+        doubtful = limit.proposal.idempotency == Idempotency.AT_MOST_ONCE
+        self.record = timed_out(self.message, stack, indeterminate=doubtful)
 
 
 def within(
-    seconds: float,
+    limit: Limit,
     run: Callable[[], object],
     counted: Callable[[], AbstractContextManager[None]],
-    step_id: str,
 ) -> object:
     """What ``run`` returns or raises, in another thread that has the caller's whole context.
 
-    Raises ``TimedOut`` when it is not over in ``seconds``; whatever it does then is nobody's.
+    Raises ``TimedOut`` when it is not over within ``limit``; whatever it does then is nobody's.
     ``counted``: entered, for the rest of the body, when the caller is interrupted instead.
-    ``step_id``: whose body it is, for the log.
     """
     body = _Body(in_copies(run), counted)
     try:
         beside("rebuno-timed-body", body)
-        over = body.wait(seconds)
+        over = body.wait(limit.seconds)
     except BaseException:
         body.give_up()
         raise
@@ -48,9 +68,14 @@ def within(
         return body.outcome()
     stack = stack_of(body.ident)
     _log.warning(
-        "step %s timed out after %g s, its body still running:\n%s", step_id, seconds, stack
+        "execution %s: %s%s timed out after %g s, its body goes on at:\n%s",
+        limit.execution_id,
+        limit.proposal.target,
+        f" (try {limit.number} of {limit.of})" if limit.of > 1 else "",
+        limit.seconds,
+        stack,
     )
-    raise TimedOut(seconds, stack)
+    raise TimedOut(limit, stack)
 
 
 class _Body:

@@ -19,13 +19,13 @@ def settled(
     policy: RetryPolicy,
     recording: Recording,
     wait: Callable[[float], None],
-    once: Callable[[Results], Ran],
+    once: Callable[[Results, int], Ran],
 ) -> Ran:
     """Try an effect until a try succeeds or is the last one; what came of that.
 
     ``met``: the decision that let it proceed, with the tries that failed in earlier attempts and
     the rest of their back-off. ``wait`` sleeps, and raises when the attempt is over. ``once``: one
-    try, which is given the nested results of those before.
+    try, which is given the nested results of those before, and its number.
     """
     failed, rest = met.attempt, met.retry_in
     unmet = failed
@@ -34,7 +34,7 @@ def settled(
         wait(rest)
         recording.begin_try(met.step_id, failed + 1)
     while True:
-        ran = once(results)
+        ran = once(results, failed + 1)
         if ran.failure is None:
             return ran
         repeats = unmet > 0 and results.only_met

@@ -12,7 +12,18 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from .key_types import ApiKey, Scope
+from .policy_types import PolicyReport, PolicyResult
+from .resource_types import (
+    Capture,
+    CaptureFailure,
+    ForkPoints,
+    Registration,
+    ResourceCheckpoint,
+    ResourceView,
+    Touched,
+)
+from .wire import Wire as _Wire
 
 __all__ = [
     "LARGEST_BATCH",
@@ -20,6 +31,8 @@ __all__ = [
     "ApiKey",
     "Approval",
     "ApprovalStatus",
+    "Capture",
+    "CaptureFailure",
     "DecisionKind",
     "Delta",
     "DispatchStatus",
@@ -27,18 +40,23 @@ __all__ = [
     "Execution",
     "ExecutionPage",
     "ExecutionStatus",
+    "ForkPoints",
     "Idempotency",
     "LeaseKey",
     "PolicyReport",
     "PolicyResult",
     "Proposal",
     "Recorded",
+    "Registration",
     "Renewal",
+    "ResourceCheckpoint",
+    "ResourceView",
     "Scope",
     "Step",
     "StepDecision",
     "StepKind",
     "StepStatus",
+    "Touched",
     "Usage",
     "check_idempotency",
 ]
@@ -130,19 +148,6 @@ class DecisionKind(StrEnum):
     RECORDED = "recorded"
 
 
-class Scope(StrEnum):
-    """What an API key may be used for (protocol.md 1.3). Writing does not imply reading."""
-
-    EXECUTIONS_READ = "executions:read"
-    EXECUTIONS_WRITE = "executions:write"
-    APPROVALS_READ = "approvals:read"
-    APPROVALS_WRITE = "approvals:write"
-    AGENTS_READ = "agents:read"
-    AGENTS_WRITE = "agents:write"
-    POLICIES_WRITE = "policies:write"
-    API_KEYS_MANAGE = "api_keys:manage"
-
-
 class Renewal(StrEnum):
     """What became of one lease's heartbeat."""
 
@@ -176,6 +181,24 @@ class Delta(NamedTuple):
     data: str
 
 
+class Wake(NamedTuple):
+    """When an execution that sleeps is to go on (protocol.md 17, ``wake``)."""
+
+    step_id: str
+    """The sleep."""
+    seconds: float
+    """From now."""
+
+
+class Spawn(NamedTuple):
+    """A subagent that a step is to wait for (protocol.md 9.7)."""
+
+    agent_id: str
+    input_json: str
+    step_id: str
+    session: str = ""
+
+
 class Proposal(NamedTuple):
     """An effect that is submitted before it runs (protocol.md 7.1)."""
 
@@ -190,6 +213,8 @@ class Proposal(NamedTuple):
     """A UUID under which a kernel that knows ``request-id`` recognises it (protocol.md 17)."""
     parent: str = ""
     """The id of the step in whose body it is called; not part of its identity."""
+    resources: tuple[str, ...] = ()
+    """The keys of the resources that it may change; not part of its identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +236,8 @@ class StepDecision:
     17, ``attempts``)."""
     retry_in: float = 0.0
     """Seconds that are left of the back-off before the next one."""
+    resources: tuple[Touched, ...] = ()
+    """Where it proceeds: the resources that it may change."""
 
     @property
     def result(self) -> Any:
@@ -239,12 +266,6 @@ class Recorded(NamedTuple):
     """Microseconds since 1970, on the kernel's clock."""
 
 
-class _Wire(BaseModel):
-    """Read leniently: a newer kernel may add keys."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
 class Execution(_Wire):
     """One run of a handler, from its creation to its end (protocol.md 3.1)."""
 
@@ -261,6 +282,31 @@ class Execution(_Wire):
     input_hash: str = ""
     """Of an execution that was removed some time after its end: the hash of its input, which is
     gone, in canonical form."""
+    session: str | None = None
+    parent_execution_id: str | None = None
+    """The execution whose state it goes on from."""
+    spawned_by: dict[str, str] | None = None
+    """Of a subagent: ``execution_id`` and ``step_id`` of the step that it stands for."""
+    on_behalf_of: str | None = None
+    forked_from: str | None = None
+    """Of a fork: the execution that it is one of."""
+    fork_seq: int = 0
+    """The event of that execution at which it was forked; 0 of what is no fork."""
+    restoration: dict[str, Any] | None = None
+    """Where ``fork`` answers: what each resource is restored from (protocol.md 9.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a handler returns to leave a state behind: ``previous()`` gives it to the next
+    execution. Without a state, that gets the output.
+
+    ``output``: any JSON value, the execution's output. ``state``: any JSON value; ``None`` for
+    none.
+    """
+
+    output: Any = None
+    state: Any = None
 
 
 class ExecutionPage(_Wire):
@@ -313,18 +359,6 @@ class Agent(_Wire):
     ``output_schema``."""
 
 
-class ApiKey(_Wire):
-    """A key for the operators' routes (protocol.md 3.7)."""
-
-    id: str
-    name: str
-    scopes: list[str]
-    created_at: datetime
-    revoked_at: datetime | None = None
-    token: str = Field(default="", repr=False)
-    """What its bearer sends. Only in the answer that made it: a kernel keeps its hash alone."""
-
-
 class Approval(_Wire):
     """A person is asked whether a step may run (protocol.md 3.5, 12)."""
 
@@ -340,36 +374,6 @@ class Approval(_Wire):
     decided_by: str = ""
     rationale: str = ""
     decided_at: datetime | None = None
-
-
-class PolicyResult(_Wire):
-    """What a policy would say of one call (protocol.md 11.10)."""
-
-    target: str
-    kind: str = StepKind.TOOL_CALL
-    args: Any = None
-    name: str = ""
-    agent_id: str = ""
-    expect: str = ""
-    expect_rule: str = ""
-    decision: str
-    rule_id: str = ""
-    reason: str = ""
-    passed: bool = Field(alias="pass")
-    failure: str = ""
-    """Empty when it is as expected."""
-    execution_id: str = ""
-    step_id: str = ""
-    was_rule: str = ""
-    """The rule that decided when the call was really made."""
-
-
-class PolicyReport(_Wire):
-    """What came of a policy test."""
-
-    results: list[PolicyResult]
-    failed: int
-    unexercised_rules: list[str] = []
 
 
 class Event(_Wire):

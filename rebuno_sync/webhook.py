@@ -82,7 +82,8 @@ class Delivery:
             return
         self.lingers = True
         execution_id = self.lease.key.execution_id
-        _log.warning("execution %s: cancel requested, body still running:\n%s", execution_id, stack)
+        why = "given up" if self.lease.moves.given_up else "cancel requested"
+        _log.warning("execution %s: %s, body still running:\n%s", execution_id, why, stack)
 
     def told_to_stop(self) -> None:
         """It may not stop: it is told of then, and when it has."""

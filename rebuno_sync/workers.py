@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
+_PACKAGE = str(Path(__file__).parent) + os.sep
+
 
 def beside(name: str, work: Callable[[], None]) -> None:
     """Run ``work`` once in a daemon thread of its own."""
@@ -27,9 +30,22 @@ def beside(name: str, work: Callable[[], None]) -> None:
 
 
 def stack_of(ident: int | None) -> str:
-    """Where the thread with that identifier is now, for people; empty when it has ended."""
+    """Where the thread with that identifier is now, for people; empty when it has ended.
+
+    Frames of this package are left out where they only lead to others.
+    """
     frame = None if ident is None else _frames().get(ident)
-    return "" if frame is None else "".join(traceback.format_stack(frame))
+    if frame is None:
+        return ""
+    stack = traceback.extract_stack(frame)
+    theirs = [index for index, entry in enumerate(stack) if not _is_ours(entry.filename)]
+    if theirs:
+        stack[: theirs[-1]] = [stack[index] for index in theirs[:-1]]
+    return "".join(traceback.format_list(stack))
+
+
+def _is_ours(filename: str) -> bool:
+    return filename == threading.__file__ or filename.startswith(_PACKAGE)
 
 
 _looking = threading.Lock()

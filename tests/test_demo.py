@@ -88,17 +88,17 @@ def test_with_nothing_else_it_ends_well(shown: Shown) -> None:
 
 def test_the_first_process_is_cut_down_in_a_model_question(shown: Shown) -> None:
     """The kill is a SIGKILL while the model is asked, after several effects have run."""
-    assert shown.effects("cut down") == ["ask_model"]
+    assert shown.effects("cut down") == ["extractive"]
     assert "SIGKILL to process" in shown.out
     assert "The first process was ended by SIGKILL, 6 effects in." in shown.out
 
 
 def test_the_second_process_replays_before_it_goes_on(shown: Shown) -> None:
     """What ran in the first process is replayed in the second, and only the cut down one again."""
-    replayed = ["clock", "read_text", "find_passages", "ask_model", "read_text", "find_passages"]
-    rest = ["read_text", "find_passages", "ask_model", "ask_model", "write_report"]
+    replayed = ["clock", "read_text", "find_passages", "extractive", "read_text", "find_passages"]
+    rest = ["read_text", "find_passages", "extractive", "extractive", "write_report"]
     assert shown.effects("replayed") == replayed
-    assert shown.effects("ran again") == ["ask_model"]
+    assert shown.effects("ran again") == ["extractive"]
     assert shown.effects("ran") == [*replayed, *rest]
 
 
@@ -146,7 +146,7 @@ def test_one_short_file_is_enough(of_one_sentence: tuple[Shown, Path]) -> None:
     shown, _ = of_one_sentence
     assert (shown.code, shown.err) == (0, "")
     assert shown.effects("ran again") + shown.effects("ran")[-2:] == [
-        *("ask_model", "ask_model", "write_report")
+        *("extractive", "extractive", "write_report")
     ]
 
 
@@ -180,6 +180,7 @@ def test_colours_are_for_terminals_that_want_them(
     assert "200 ms" in shown
 
 
+@pytest.mark.slow
 def test_given_files_are_read(tmp_path: Path) -> None:
     """Files on the command line are read instead, each once, a long one in part and said so."""
     short, long = tmp_path / "short.txt", tmp_path / "long.txt"
@@ -382,6 +383,18 @@ def test_a_provider_that_refuses_is_reported(tmp_path: Path) -> None:
     assert refused.left == []
 
 
+@pytest.mark.slow
+def test_without_openais_package_it_asks_by_hand(tmp_path: Path) -> None:
+    """The demo needs no more than the package itself, and promises the same."""
+    (tmp_path / "one.txt").write_text("Hello world.")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import sys\nsys.modules['openai'] = None\n")
+    shown = run_demo(tmp_path, "one.txt", PYTHONPATH=f"{site}{os.pathsep}{SOURCE}")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.count("\n  ok ") == 7
+
+
 QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Who rings?\nA bell rings."}]}
 
 
@@ -456,7 +469,7 @@ def bodies(attempt: str, *effects: Effect) -> tuple[Body, ...]:
 
 
 CLOCK, READ = effect("s1", "clock", "ran"), effect("s2", "read_text", "ran")
-ASK, WRITE = effect("s3", "ask_model", "ran"), effect("s4", "write_report", "ran")
+ASK, WRITE = effect("s3", "extractive", "ran"), effect("s4", "write_report", "ran")
 REPLAYED = tuple(replace(done, how="replayed") for done in (CLOCK, READ))
 EVENTS = (
     ("dispatch.acked", ""),
@@ -465,11 +478,12 @@ EVENTS = (
     ("execution.completed", ""),
 )
 GOOD = Evidence(
-    killed=Attempt(-9, (CLOCK, READ), bodies("first", CLOCK, READ, ASK), in_flight="ask_model"),
+    killed=Attempt(-9, (CLOCK, READ), bodies("first", CLOCK, READ, ASK), in_flight="extractive"),
     resumed=Attempt(0, (*REPLAYED, ASK, WRITE), bodies("second", ASK, WRITE), output="42"),
     undisturbed=Attempt(
         0, (CLOCK, READ, ASK, WRITE), bodies("third", CLOCK, READ, ASK, WRITE), output="42"
     ),
+    model="extractive",
     requests=3,
     events=EVENTS,
     reports=("42\n", "42\n"),
@@ -522,10 +536,10 @@ TAMPERED: dict[str, tuple[Evidence, str]] = {
     ),
     "two cut down": (
         killed(bodies=bodies("first", CLOCK, READ, ASK, ASK)),
-        "results of ask_model were not recorded",
+        "results of extractive were not recorded",
     ),
-    "another one cut down": (killed(in_flight="read_text"), "results of ask_model"),
-    "never ran": (resumed(bodies=bodies("second", WRITE)), "4 bodies ran, not 5: see ask_model"),
+    "another one cut down": (killed(in_flight="read_text"), "results of extractive"),
+    "never ran": (resumed(bodies=bodies("second", WRITE)), "4 bodies ran, not 5: see extractive"),
     "written twice": (resumed(bodies=bodies("second", ASK, WRITE, WRITE)), "it ran 2 times"),
     "no report": (replace(GOOD, reports=("", "")), "the file is missing or empty"),
     "asked once more": (replace(GOOD, requests=4), "it counted 4"),
@@ -557,6 +571,7 @@ def test_what_was_not_as_promised_is_found(wrong: str, capsys: pytest.CaptureFix
     assert "broken" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_broken_promise_ends_the_command_with_1(tmp_path: Path) -> None:
     """A body that ran once more than it may, seen on the disk alone, makes the command fail."""
     with subprocess.Popen(

@@ -13,6 +13,7 @@ from .. import strict
 from ..codec import PLAIN, Codec, codec_for, within_limit
 from ..codec.hints import hints_of
 from ..codec.schemas import Unsupported, adapter_for
+from ..types import Result
 from .handlers import Shape, model_of, name_of, refuse_unsuitable, shape_of, signature_of
 from .schema import known, object_schema
 
@@ -54,7 +55,8 @@ class Binding:
         ]
         self.shape: Shape = shape_of(self._parameters, self._hints)
         self._readers = {name: _reader_of(hint) for name, hint in self._hints.items()}
-        self.output: Codec = codec_for(hints.get("return", _EMPTY))
+        returned = hints.get("return", _EMPTY)
+        self.output: Codec = PLAIN if returned is Result else codec_for(returned)
 
     def encode_input(self, value: object) -> str:
         """The JSON text of an input as a caller gives it; ``None`` is ``null``.

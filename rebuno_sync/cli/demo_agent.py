@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-
-import requests
 
 import rebuno_sync as rebuno
 
@@ -18,11 +15,11 @@ from ..clock import SYSTEM
 from . import passages
 from .demo_bodies import counted
 from .demo_inputs import read_capped
+from .demo_questions import ask
 
-__all__ = ["Answer", "answer_from", "handler"]
+__all__ = ["Answer", "handler"]
 
 _INSTRUCTIONS = "Answer the question from the passages alone, in one or two plain sentences."
-_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass
@@ -62,42 +59,10 @@ def clock() -> str:
     return datetime.fromtimestamp(SYSTEM.wall() / 1e6, UTC).isoformat(" ", "milliseconds")
 
 
-@counted
 def ask_model(model: str, question: str, passages: list[str]) -> str:
-    """Ask the provider that ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY`` name."""
+    """Ask a model; what is recorded is the call itself, on its way to the provider."""
     prompt = "\n\n".join([question, *passages])
-    response = requests.post(
-        os.environ["OPENAI_BASE_URL"].rstrip("/") + "/chat/completions",
-        json={
-            "model": model,
-            "messages": [
-                {"role": "system", "content": _INSTRUCTIONS},
-                {"role": "user", "content": prompt},
-            ],
-        },
-        auth=_bearer,
-        timeout=_TIMEOUT_SECONDS,
-    )
-    if not response.ok:
-        raise requests.HTTPError(f"HTTP {response.status_code}: {response.text[:200]}")
-    return answer_from(response)
-
-
-def answer_from(response: requests.Response) -> str:
-    """The text of a chat completion; ``ValueError`` when the response is none."""
-    try:
-        content = response.json()["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError):
-        content = None
-    if not isinstance(content, str):
-        raise ValueError(f"{response.url} answered with no chat completion: {response.text[:200]}")
-    return content.strip()
-
-
-def _bearer(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """As ``auth=``, since a header would lose against a line for the host in ``~/.netrc``."""
-    request.headers["Authorization"] = f"Bearer {os.environ['OPENAI_API_KEY']}"
-    return request
+    return ask(model, [("system", _INSTRUCTIONS), ("user", prompt)])
 
 
 def handler(paths: list[str], question: str, model: str, report: str) -> Answer:
@@ -107,9 +72,7 @@ def handler(paths: list[str], question: str, model: str, report: str) -> Answer:
     for path in paths:
         text = read_text(path)
         found = find_passages(text, question)
-        asked = {"model": model, "question": question, "passages": found}
-        notes.append(rebuno.step("ask_model", ask_model, asked))
-    asked = {"model": model, "question": question, "passages": notes}
-    answer = rebuno.step("ask_model", ask_model, asked)
+        notes.append(ask_model(model, question, found))
+    answer = ask_model(model, question, notes)
     write_report(report, f"{began}\n{question}\n\n{answer}\n")
     return Answer(question, answer, notes)

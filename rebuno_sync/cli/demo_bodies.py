@@ -13,13 +13,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import rebuno_sync as rebuno
 
 from ..canonical import canonical_dumps
 
-__all__ = ["Body", "Ledger", "call_of", "counted", "read_ledger", "write_in"]
+__all__ = ["Body", "Ledger", "begin", "call_of", "counted", "read_ledger", "write_in"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,19 +64,22 @@ def write_in(ledger: Ledger) -> None:
     _ledger = ledger
 
 
+def begin(target: str, args: dict[str, Any]) -> None:
+    """Write down a body that begins, and slow it down. Without the demo nothing happens."""
+    if _ledger is not None:
+        _ledger.begin(call_of(target, canonical_dumps(args, "args")), target)
+        rebuno.execution().wait(_ledger.pace)
+
+
 def counted(fn: Callable[P, R]) -> Callable[P, R]:
-    """A body that is written down. It can be used without the demo too: then nothing is."""
+    """A body that is written down. It can be used without the demo too."""
     signature = inspect.signature(fn)
 
     @functools.wraps(fn)
     def body(*args: P.args, **kwargs: P.kwargs) -> R:
-        if _ledger is None:
-            return fn(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        call = call_of(fn.__name__, canonical_dumps(dict(bound.arguments), "args"))
-        _ledger.begin(call, fn.__name__)
-        rebuno.execution().wait(_ledger.pace)
+        begin(fn.__name__, dict(bound.arguments))
         return fn(*args, **kwargs)
 
     return body

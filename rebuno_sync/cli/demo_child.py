@@ -84,7 +84,7 @@ class _Watch(AgentPort):
 class _WatchedKernel(Kernel):
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.agent = _Watch(self._store, SYSTEM, self.core.deltas)
+        self.agent = _Watch(self._store, SYSTEM, self.core.records, self.core.deltas)
 
 
 def excerpt(args: dict[str, Any]) -> str:
@@ -92,6 +92,8 @@ def excerpt(args: dict[str, Any]) -> str:
     shown = []
     for name in sorted(args, key=lambda name: (name not in _TELLING, name)):
         value = args[name]
+        if name == "messages":  # Instructions and question are always the same.
+            name, value = "passages", value[-1]["content"].partition("\n\n")[2]
         text = Path(value).name if name == "path" else json.dumps(value, ensure_ascii=False)
         shown.append(f"{name}={text}"[:_LONGEST_ARGUMENT])
     return ", ".join(shown)

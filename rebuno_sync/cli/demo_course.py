@@ -17,6 +17,7 @@ from .demo_listener import Listener
 from .demo_model import Model, choose
 from .demo_process import DemoFailed, Process
 from .demo_promises import Attempt, Evidence, Promise, judge
+from .demo_questions import NO_ANSWER
 from .demo_screen import Screen
 from .provider import Provider
 
@@ -97,17 +98,17 @@ class _Course:
         events = self._show_events()
         requests = None if self._provider is None else self._provider.requests
         reports = tuple(self._task.reports())
-        return Evidence(killed, resumed, undisturbed, requests, events, reports)
+        return Evidence(killed, resumed, undisturbed, self._model.name, requests, events, reports)
 
     def _attempt(self, name: str, title: str = "") -> Attempt:
         fatal = name == "first"
-        listener = Listener(self._screen if title else None, self._cut_down)
+        listener = Listener(self._screen if title else None, self._model.name, self._cut_down)
         with Process(self._settings(name), self._model.environment) as process:
             if title:
                 self._screen.heading(f"{title} (pid {process.pid})")
             for message in process.messages():
                 listener.hear(message)
-                in_question = message["is"] == "body" and message["target"] == "ask_model"
+                in_question = message["is"] == "body" and message["target"] == self._model.name
                 if fatal and in_question and listener.questions == self._task.fatal_question:
                     self._await_question()
                     process.kill()
@@ -148,7 +149,7 @@ class _Course:
             raise DemoFailed("the question that the kill waits for did not reach the provider")
 
     def _reason(self, failure: str) -> str:
-        if self._provider is not None or "ask_model" not in failure:
+        if self._provider is not None or NO_ANSWER not in failure:
             return failure
         return (
             f"{failure}\nCheck OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL; without"

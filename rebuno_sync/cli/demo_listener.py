@@ -14,11 +14,12 @@ __all__ = ["Listener"]
 class Listener:
     """Of one process. ``screen``: where to show it, if at all; ``before``: steps cut down earlier.
 
-    ``questions``: how many bodies of ``ask_model`` have begun. ``failure``: why the run failed.
+    ``questions``: how many requests to ``model`` have begun. ``failure``: why the run failed.
     """
 
-    def __init__(self, screen: Screen | None, before: Collection[str] = ()) -> None:
+    def __init__(self, screen: Screen | None, model: str, before: Collection[str] = ()) -> None:
         self._screen = screen
+        self._model = model
         self._before = before
         self._open: dict[str, Any] | None = None
         self.effects: list[Effect] = []
@@ -44,7 +45,7 @@ class Listener:
                 if self._screen is not None:
                     self._screen.begin(message["target"], message["args"])
             case "body":
-                self.questions += message["target"] == "ask_model"
+                self.questions += message["target"] == self._model
             case "replayed":
                 self._keep(message, "replayed", message["value"], message["seconds"])
             case "ran" if self._open is not None:

@@ -16,7 +16,7 @@ _DEFAULT_URL = "https://api.openai.com/v1"
 
 @dataclass(frozen=True)
 class Model:
-    """``environment``: the one in which the agent's ``ask_model`` finds its provider."""
+    """``environment``: the one in which the agent finds its provider."""
 
     name: str
     environment: Mapping[str, str]

@@ -45,13 +45,15 @@ class Attempt:
 class Evidence:
     """All that was seen. ``requests`` and ``undisturbed``: ``None`` with somebody else's provider.
 
-    ``events``: each event's type and, for a step's, its step id. ``reports``: what was written, by
-    the first two processes and by the undisturbed one, without its first line (a time).
+    ``model``: the name of the one that was asked, which is the target of these effects.
+    ``events``: each event's type and, for a step's, its step id. ``reports``: what was written,
+    by the first two processes and by the undisturbed one, without its first line (a time).
     """
 
     killed: Attempt
     resumed: Attempt
     undisturbed: Attempt | None
+    model: str
     requests: int | None
     events: tuple[tuple[str, str], ...]
     reports: tuple[str, ...]
@@ -138,8 +140,8 @@ def _provider_agrees(seen: Evidence) -> Promise | None:
         return None
     undisturbed = seen.undisturbed.bodies if seen.undisturbed else ()
     bodies = (*seen.killed.bodies, *seen.resumed.bodies, *undisturbed)
-    asked = sum(body.target == "ask_model" for body in bodies)
-    text = f"The provider was asked {asked} times, as often as ask_model ran."
+    asked = sum(body.target == seen.model for body in bodies)
+    text = f"The provider was asked {asked} times, as often as a call left a process."
     return Promise(text, "" if seen.requests == asked else f"it counted {seen.requests}")
 
 

@@ -15,7 +15,7 @@ from .passages import best, sentences
 
 __all__ = ["MODEL", "Provider"]
 
-MODEL = "demo-extractive"
+MODEL = "extractive"
 _SENTENCES = 2
 _LARGEST_REQUEST = 4 * 1024 * 1024
 _HOLD_SECONDS = 60.0

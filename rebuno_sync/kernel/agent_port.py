@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..canonical import canonicalize
 from ..errors import ConflictError, StorageError, api_error
-from ..ports import Clock
+from ..ports import Clock, ResourceKernel
 from ..types import (
     DecisionKind,
     Delta,
@@ -18,13 +19,18 @@ from ..types import (
     Proposal,
     Recorded,
     Renewal,
+    Spawn,
     Step,
     StepDecision,
+    Wake,
 )
-from . import dispatches, executions, fence, identity, steps, tries
+from . import dispatches, executions, fence, identity, parking, steps, tries
 from .attempts import Attempt
+from .executions import Wanted
 from .moment import Moment
 from .reading import read_on_time
+from .records import Records
+from .resource_port import ResourcePort
 from .store import Connection, Store, tables
 from .store.earlier import recorded_steps
 from .store.rows import Standing, StepRow
@@ -47,11 +53,17 @@ class AgentPort:
     renews_together = True
     keeps_tries = True
     takes_deltas = True
+    parks = True
+    takes_leases_back = True
 
-    def __init__(self, store: Callable[[], Store], clock: Clock, deltas: Deltas) -> None:
+    def __init__(
+        self, store: Callable[[], Store], clock: Clock, records: Records, deltas: Deltas
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._records = records
         self._deltas = deltas
+        self.resources: ResourceKernel = ResourcePort(store, clock)
 
     def get_execution(self, execution_id: str) -> Execution:
         return execution_view(self._read(lambda db: executions.get(db, execution_id)))
@@ -215,8 +227,8 @@ class AgentPort:
                 store.attempts.end(lease)
         return [Renewal.ACCEPTED if alive else Renewal.SUPERSEDED for alive in held]
 
-    def complete(self, lease: LeaseKey, output: str) -> None:
-        self._end(lease, ExecutionStatus.COMPLETED, output=output)
+    def complete(self, lease: LeaseKey, output: str, state: str | None = None) -> None:
+        self._end(lease, ExecutionStatus.COMPLETED, output=output, state=state)
 
     def fail(self, lease: LeaseKey, reason: str) -> None:
         self._end(lease, ExecutionStatus.FAILED, reason=reason)
@@ -228,6 +240,7 @@ class AgentPort:
         *,
         output: str | None = None,
         reason: str = "",
+        state: str | None = None,
     ) -> None:
         now = Moment.of(self._clock)
 
@@ -236,7 +249,7 @@ class AgentPort:
             if at.status.terminal:
                 return False  # An exception would undo an end by the deadline, just now.
             fence.pass_renew_fence(db, at, lease, now)
-            executions.end(db, at.execution, status, now, output=output, reason=reason)
+            executions.end(db, at.execution, status, now, output=output, reason=reason, state=state)
             return True
 
         store = self._store()
@@ -246,16 +259,53 @@ class AgentPort:
             store.attempts.end(lease)
             raise
         store.attempts.end(lease)
+        store.work_queued()  # Of an execution that has waited for this one.
         if not lived:
             raise fence.terminal_error(lease.execution_id)
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    # -- waiting
+
+    def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
+        now = Moment.of(self._clock)
+
+        def work(db: Connection) -> bool | None:
+            at = fence.standing(db, lease, now)
+            if at.status.terminal:
+                return None
+            fence.pass_renew_fence(db, at, lease, now)
+            return parking.suspend(db, at, wake, now)
+
+        store = self._store()
+        suspended = store.write(work, durable=False)
+        if suspended is not False:
+            store.attempts.end(lease)
+            store.work_queued()  # It may be due before anything else.
+        if suspended is None:
+            raise fence.terminal_error(lease.execution_id)
+        return suspended
+
+    def spawn(self, lease: LeaseKey, spawn: Spawn) -> Execution:
+        wanted = Wanted(
+            spawn.agent_id,
+            spawn.input_json,
+            session=spawn.session or None,
+            spawner=(lease.execution_id, spawn.step_id),
+        )
+        return execution_view(self._records.create(wanted))
+
+    def get_step(self, execution_id: str, step_id: str) -> Step:
+        return step_view(execution_id, self._records.step(execution_id, step_id))
+
+    def previous(self, execution_id: str) -> object:
+        return json.loads(self._records.left_behind(execution_id))
+
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         now, random = Moment.of(self._clock), self._clock.random()
         store = self._store()
         store.attempts.end(lease)
         lives = store.write(
             lambda db: dispatches.release(
-                db, lease, interrupted=interrupted, random=random, now=now
+                db, lease, interrupted=interrupted, strike=strike, random=random, now=now
             ),
             durable=False,
         )

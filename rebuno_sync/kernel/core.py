@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..ports import Clock
 from .agents import AgentRegistry
+from .forking import Forking
 from .keys import Keys
 from .policies import Policies
 from .records import Records
@@ -36,6 +37,7 @@ class Core:
         self.lease_timeout = lease_timeout
         self.records = Records(store, clock, max_attempts=max_attempts, deadline=deadline)
         self.retention = Retention(store, clock, retention)
+        self.forking = Forking(store, clock, max_attempts=max_attempts, deadline=deadline)
         self.agents = AgentRegistry(store, clock)
         self.keys = Keys(store, clock)
         self.policies = Policies(store, clock)

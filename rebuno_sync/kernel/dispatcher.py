@@ -23,8 +23,8 @@ from .core import Core
 from .crew import Crew
 from .dispatches import Claim
 from .moment import Moment
-from .reading import read_on_time
-from .store import Connection, Store, queue, registry, waiting
+from .reading import next_due, read_on_time
+from .store import Connection, Store, queue, registry
 from .store.queue import Agenda, Notice
 from .store.rows import AgentRow
 from .webhooks import Refused, deliver_webhook
@@ -246,9 +246,9 @@ class Dispatcher:
             self._crew.hand(partial(self._carry, due, line))
 
     def _seconds_to_next(self, served: list[Agenda], now: Moment) -> float:
-        """Until the next deadline or timeout, or the next thing that an agent can be given."""
-        timers = self.store.read(lambda db: (queue.next_deadline(db), waiting.next_timeout(db)))
-        waits = [due - now.boottime for due in timers if due is not None]
+        """Until the next timer is over, or the next thing that an agent can be given."""
+        timer = self.store.read(next_due)
+        waits = [] if timer is None else [timer - now.boottime]
         for agenda in served:
             line = self._line(agenda.agent_id)
             if line.refused_since is not None:
@@ -336,7 +336,9 @@ class Dispatcher:
         """The agent has been closed meanwhile: another process may have the attempt at once."""
         self.store.attempts.end(due.lease)
         self.store.write(
-            lambda db: dispatches.release(db, due.lease, interrupted=False, random=0, now=now),
+            lambda db: dispatches.release(
+                db, due.lease, interrupted=False, strike=False, random=0, now=now
+            ),
             durable=False,
         )
 

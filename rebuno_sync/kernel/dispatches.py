@@ -172,9 +172,17 @@ def renew(db: Connection, lease: LeaseKey, now: Moment) -> bool:
 
 
 def release(
-    db: Connection, lease: LeaseKey, *, interrupted: bool, random: float, now: Moment
+    db: Connection,
+    lease: LeaseKey,
+    *,
+    interrupted: bool,
+    strike: bool,
+    random: float,
+    now: Moment,
 ) -> bool:
-    """Give a lease back: due at once without its strike, or after the back-off with it.
+    """Give a lease back: due at once without its strike, or after the back-off, with it or not.
+
+    Without strikes the back-off grows with the attempts, whose number alone bounds them then.
 
     Whether the execution still lives. One that its deadline has ended just now stays so, therefore
     this is an answer: an exception would undo it.
@@ -185,10 +193,11 @@ def release(
     fence.pass_renew_fence(db, at, lease, now)
     assert at.dispatch is not None
     if interrupted:
-        due_at, due = now.in_seconds(backoff_seconds(max(at.strikes, 1), random))
-        status, strikes = DispatchStatus.FAILED, at.strikes
+        failed = max(at.strikes, 1) if strike else lease.attempt
+        due_at, due = now.in_seconds(backoff_seconds(failed, random))
+        status = DispatchStatus.FAILED
     else:
         (due_at, due), status = now.in_seconds(0), DispatchStatus.PENDING
-        strikes = max(at.strikes - 1, 0)
+    strikes = at.strikes if interrupted and strike else max(at.strikes - 1, 0)
     tables.reschedule_dispatch(db, at.dispatch, status, strikes, due_at, due)
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -15,21 +15,25 @@ from ..codec import PLAIN
 from ..endings import PAGE, ended, still_open
 from ..errors import StorageError
 from ..ports import Clock, Deliver
-from ..types import Agent, Event, Execution, ExecutionPage, LeaseKey, Step
+from ..types import Event, Execution, ExecutionPage, LeaseKey, Step
 from .access import Access
 from .agent_port import AgentPort
 from .agents import LONGEST_LEASE_SECONDS
+from .branching import Branching
 from .claiming import Claiming
 from .core import Core
 from .dispatcher import Dispatcher, Receive
 from .dispatches import Claim
+from .executions import Wanted
 from .governance import Governance
 from .keeping import Keeping
 from .moment import Moment
-from .reading import read_on_time
-from .store import Connection, Store, queue, registry, tables, waiting
+from .reading import next_due, read_on_time
+from .records import spawner_in
+from .registering import Registering
+from .store import Connection, Store, registry, tables, waiting
 from .store.rows import AgentRow, ExecutionRow
-from .views import agent_view, event_view, execution_view, step_view
+from .views import event_view, execution_view, step_view
 
 __all__ = ["DEFAULT_PATH", "Kernel"]
 
@@ -41,7 +45,7 @@ _POLL_CAP_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.001
 
 
-class Kernel(Governance, Access, Keeping):
+class Kernel(Registering, Governance, Access, Keeping, Branching):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).
@@ -94,7 +98,7 @@ class Kernel(Governance, Access, Keeping):
             deadline=deadline,
             retention=retention,
         )
-        self.agent = AgentPort(self._store, clock, self.core.deltas)
+        self.agent = AgentPort(self._store, clock, self.core.records, self.core.deltas)
         self._store()
 
     def _store(self) -> Store:
@@ -147,66 +151,39 @@ class Kernel(Governance, Access, Keeping):
     def _read(self, work: Callable[[Connection], T]) -> T:
         return read_on_time(self._store(), self._clock, work)
 
-    # -- agents
-
-    def register_agent(
-        self,
-        agent_id: str,
-        *,
-        webhook_url: str = "",
-        secret: str = "",
-        lease_timeout_seconds: float = 0,
-        signature: str | None = None,
-    ) -> Agent:
-        """Make an agent known, or replace everything that is known of it (protocol.md 2.3).
-
-        ``webhook_url``: where its attempts are delivered; without one, processes that host its
-        handler claim them. ``secret``: signs both ways. A ``lease_timeout_seconds`` below 10
-        stands for the kernel's default; it is at most 1e9. ``signature="body"``: it may sign the
-        body alone, as agents of the first generations do. Raises ``ValidationError``.
-        """
-        if not agent_id:
-            raise ValueError("agent_id must not be empty")
-        return agent_view(
-            self.core.agents.register(
-                agent_id,
-                webhook_url=webhook_url,
-                secret=secret,
-                lease_timeout_seconds=lease_timeout_seconds,
-                signature=signature,
-            )
-        )
-
-    def agents(self) -> builtins.list[Agent]:
-        """All registered agents, by id."""
-        return [agent_view(row) for row in self.core.agents.all()]
-
-    def get_agent(self, agent_id: str) -> Agent:
-        """One agent; ``NotFoundError`` when there is none."""
-        return agent_view(self.core.agents.get(agent_id))
-
-    def delete_agent(self, agent_id: str) -> None:
-        """Forget an agent; ``ConflictError`` while executions of it have not ended."""
-        self.core.agents.delete(agent_id)
-
-    def knows_agent(self, agent_id: str) -> bool:
-        """Whether an agent of that name is registered."""
-        return self._read(lambda db: tables.agent_lease_seconds(db, agent_id)) is not None
-
     # -- the operator's methods
 
     def create(
-        self, agent_id: str, input: object = None, *, idempotency_key: str | None = None
+        self,
+        agent_id: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        session: str | None = None,
+        parent_execution_id: str | None = None,
+        spawned_by: Mapping[str, str] | None = None,
+        on_behalf_of: str | None = None,
     ) -> Execution:
         """Create an execution of a registered agent, or find the one that has the key already.
 
         ``input``: any JSON value. ``idempotency_key``: 1 to 256 bytes, unique for the agent; on a
-        hit the other arguments are ignored (protocol.md 9.1). Raises ``NotFoundError`` for an
-        unknown agent, ``ValidationError`` for a bad key, ``TypeError`` for an input that is not
-        JSON.
+        hit the other arguments are ignored (protocol.md 9.1). ``session``: its executions run one
+        after another (9.2). ``parent_execution_id``: whose state it goes on from (9.3).
+        ``spawned_by``: ``execution_id`` and ``step_id`` that it stands for (9.7). ``on_behalf_of``:
+        for people to read. Raises ``NotFoundError`` for an unknown agent or execution,
+        ``ConflictError`` where the parent or the step does not fit, ``ValidationError`` for a bad
+        text, ``TypeError`` for an input that is not JSON.
         """
-        input_json = PLAIN.encode(input, "input")
-        return execution_view(self.core.records.create(agent_id, input_json, idempotency_key))
+        wanted = Wanted(
+            agent_id,
+            PLAIN.encode(input, "input"),
+            key=idempotency_key,
+            session=session,
+            parent=parent_execution_id,
+            spawner=spawner_in(spawned_by),
+            on_behalf_of=on_behalf_of,
+        )
+        return execution_view(self.core.records.create(wanted))
 
     def get(self, execution_id: str) -> Execution:
         """One execution; ``NotFoundError`` when there is none."""
@@ -218,13 +195,19 @@ class Kernel(Governance, Access, Keeping):
         return None if row is None else execution_view(row)
 
     def list(
-        self, *, agent_id: str = "", status: str = "", limit: int = 50, cursor: str = ""
+        self,
+        *,
+        agent_id: str = "",
+        status: str = "",
+        limit: int = 50,
+        cursor: str = "",
+        session: str = "",
     ) -> ExecutionPage:
         """One page of executions, newest first (protocol.md 2.1.2).
 
         ``limit``: at most 200. ``cursor``: the ``next_cursor`` of the page before.
         """
-        rows, more = self.core.records.page(agent_id, status, limit, cursor)
+        rows, more = self.core.records.page(agent_id, status, limit, cursor, session)
         return ExecutionPage(executions=[execution_view(row) for row in rows], next_cursor=more)
 
     def events(
@@ -323,7 +306,8 @@ class Kernel(Governance, Access, Keeping):
         """``create`` and ``claim`` in one commit, for a host of the agent; registers the agent."""
         now = Moment.of(self._clock)
         input_json = PLAIN.encode(input, "input")
-        create = self.core.records.creation(agent_id, input_json, idempotency_key, now)
+        wanted = Wanted(agent_id, input_json, key=idempotency_key)
+        create = self.core.records.creation(wanted, now)
 
         def work(db: Connection) -> tuple[ExecutionRow, Claim | None]:
             if tables.agent_lease_seconds(db, agent_id) is None:
@@ -343,6 +327,7 @@ class Kernel(Governance, Access, Keeping):
         ``holder``: the thread that will; when it ends, or claims the same execution again, without
         having given the lease back, the lease is free as well.
         """
+        self._read(lambda _: None)  # A sleep may be over.
         claim = self._claiming(Moment.of(self._clock), holder)
         return claim.committed(lambda db: claim(execution_id, db))
 
@@ -371,17 +356,12 @@ class Kernel(Governance, Access, Keeping):
     def wait_for_change(self, mark: int, timeout: float, execution_id: str = "") -> None:
         """Wait until something was written since ``mark``, by any process; or ``timeout`` seconds.
 
-        May return early: a deadline, the timeout of an approval, or the next attempt of
-        ``execution_id`` that comes due is a change, and it never waits longer than a second.
+        May return early: a deadline, the timeout of an approval, the end of a sleep, or the next
+        attempt of ``execution_id`` that comes due is a change, and it never waits longer than a
+        second.
         """
         store = self._store()
-        timers = store.read(
-            lambda db: (
-                queue.next_deadline(db),
-                waiting.next_timeout(db),
-                waiting.next_attempt(db, execution_id) if execution_id else None,
-            )
-        )
+        timers = store.read(lambda db: (next_due(db), waiting.next_attempt(db, execution_id)))
         now = self._clock.boottime()
         left = [max(due - now, _SHORTEST_WAIT_SECONDS) for due in timers if due is not None]
         store.database.wait_for_change(mark, min(timeout, _POLL_CAP_SECONDS, *left))

@@ -13,15 +13,19 @@ from ..canonical import canonicalize
 from ..errors import APIError, api_error
 from ..types import (
     DecisionKind,
+    DispatchStatus,
     ExecutionStatus,
     Idempotency,
     LeaseKey,
     Proposal,
+    ResourceView,
     StepDecision,
     Usage,
+    Wake,
 )
-from . import dispatches, executions, fence, identity, steps, tries
+from . import dispatches, executions, fence, identity, parking, steps, tries
 from .moment import Moment
+from .resources import NOTHING_CAPTURED, Captures
 from .store import Connection, calls, queue, tables
 from .store.rows import REMOTE, Standing
 from .usage import usage_of
@@ -35,8 +39,10 @@ __all__ = [
     "Release",
     "Settle",
     "Submit",
+    "Suspend",
     "Try",
     "check_owner",
+    "pass_fence",
     "standing",
 ]
 
@@ -60,6 +66,10 @@ class Answer(NamedTuple):
     status: int
     decision: StepDecision | None = None
     error: APIError | None = None
+    view: ResourceView | None = None
+    """What a registration is answered."""
+    suspended: bool | None = None
+    """Of a suspend alone."""
 
     @property
     def accepted(self) -> bool:
@@ -111,7 +121,7 @@ def check_owner(at: Standing, asked: Asked) -> None:
         )
 
 
-def _renew(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
+def pass_fence(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
     fence.pass_renew_fence(db, at, asked.lease, now)
     assert at.dispatch is not None
     if at.runner is None:
@@ -146,7 +156,7 @@ class Submit:
         check_owner(at, asked)
         if at.status.terminal:
             return Answer(200, steps.TERMINAL)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         if self.invalid is not None:
             raise self.invalid
         assert at.dispatch is not None
@@ -181,13 +191,16 @@ class Settle:
     step_id: str
     result: str | None = None
     error: str | None = None
+    told: Captures = NOTHING_CAPTURED
     usage: Usage | None = None
     durable: ClassVar[bool] = True
 
     @classmethod
-    def with_result(cls, step_id: str, result: str | None) -> Settle:
+    def with_result(
+        cls, step_id: str, result: str | None, told: Captures = NOTHING_CAPTURED
+    ) -> Settle:
         """Read the result now: not while the file is locked."""
-        return cls(step_id, result=result, usage=usage_of(result))
+        return cls(step_id, result=result, usage=usage_of(result), told=told)
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
         at = standing(db, asked, now)
@@ -202,6 +215,7 @@ class Settle:
             result=self.result,
             error=self.error,
             usage=self.usage,
+            told=self.told,
         )
         return Answer(200, decision)
 
@@ -288,6 +302,7 @@ class End(_Silent):
     status: ExecutionStatus
     output: str | None = None
     reason: str = ""
+    state: str | None = None
     durable: ClassVar[bool] = True
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
@@ -295,9 +310,41 @@ class End(_Silent):
         check_owner(at, asked)
         if at.status.terminal:
             raise fence.terminal_error(asked.lease.execution_id)
-        _renew(db, at, asked, now)
-        executions.end(db, at.execution, self.status, now, output=self.output, reason=self.reason)
+        pass_fence(db, at, asked, now)
+        executions.end(
+            db,
+            at.execution,
+            self.status,
+            now,
+            output=self.output,
+            reason=self.reason,
+            state=self.state,
+        )
         return _DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Park the execution until nothing of it waits any more (protocol.md 9.7), or until the sleep
+    that a step is has lasted (17, ``wake``)."""
+
+    wake: Wake | None = None
+    durable: ClassVar[bool] = False
+
+    def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
+        at = standing(db, asked, now)
+        check_owner(at, asked)
+        if at.status.terminal:
+            raise fence.terminal_error(asked.lease.execution_id)
+        pass_fence(db, at, asked, now)
+        return Answer(200, suspended=parking.suspend(db, at, self.wake, now))
+
+    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
+        # The attempt is still the newest of its dispatch, so nobody else has retired it.
+        return Answer(200, suspended=at.dispatch_status is DispatchStatus.EXHAUSTED)
+
+    def departs(self, answer: Answer) -> bool:
+        return not answer.accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +356,7 @@ class Beat(_Silent):
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
         at = standing(db, asked, now)
         check_owner(at, asked)
-        _renew(db, at, asked, now)
+        pass_fence(db, at, asked, now)
         return _DONE
 
 
@@ -318,6 +365,7 @@ class Release(_Silent):
     """Give the lease back (protocol.md 17)."""
 
     interrupted: bool
+    strike: bool
     random: float
     durable: ClassVar[bool] = False
 
@@ -329,6 +377,11 @@ class Release(_Silent):
         if not fence.holds(at, asked.lease, renewing=True):
             raise fence.superseded_error(asked.lease)
         dispatches.release(
-            db, asked.lease, interrupted=self.interrupted, random=self.random, now=now
+            db,
+            asked.lease,
+            interrupted=self.interrupted,
+            strike=self.strike,
+            random=self.random,
+            now=now,
         )
         return _DONE

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..errors import api_error
 from ..ports import Clock
 from ..strict import mended
-from . import approvals, executions, fence
+from . import approvals, executions, fence, sessions
+from .executions import Wanted
 from .moment import Moment
 from .reading import read_on_time
 from .store import Connection, Store, tables, waiting
 from .store.rows import ApprovalRow, ExecutionRow, StepRow
+from .subagents import Spawner
 
-__all__ = ["Records"]
+__all__ = ["Records", "spawner_in"]
 
 T = TypeVar("T")
-
-_LONGEST_KEY_BYTES = 256
 
 Creation = Callable[[Connection], ExecutionRow]
 
@@ -45,16 +45,18 @@ class Records:
 
     # -- executions
 
-    def creation(self, agent_id: str, input_json: str, key: str | None, now: Moment) -> Creation:
+    def creation(self, wanted: Wanted, now: Moment) -> Creation:
         """Creates the execution, or finds the one that has the key, in a transaction."""
-        if key is not None:
-            _check_key(key)
+        if wanted.session is not None:
+            sessions.check_name("session", wanted.session)
+        if wanted.key is not None:
+            sessions.check_name("idempotency_key", wanted.key)
+        elif wanted.spawner is not None:
+            wanted = wanted._replace(key=wanted.spawner[1])
         execution_id, dispatch_id = str(self._clock.new_id()), str(self._clock.new_id())
         return lambda db: executions.create(
             db,
-            agent_id=agent_id,
-            input_json=input_json,
-            key=key,
+            wanted,
             execution_id=execution_id,
             dispatch_id=dispatch_id,
             max_attempts=self._max_attempts,
@@ -62,8 +64,8 @@ class Records:
             now=now,
         )
 
-    def create(self, agent_id: str, input_json: str, key: str | None) -> ExecutionRow:
-        create = self.creation(agent_id, input_json, key, Moment.of(self._clock))
+    def create(self, wanted: Wanted) -> ExecutionRow:
+        create = self.creation(wanted, Moment.of(self._clock))
         store = self._store()
         row = store.write(create, durable=True)
         store.work_queued()
@@ -72,17 +74,23 @@ class Records:
     def get(self, execution_id: str, owner: str = "") -> ExecutionRow:
         return self._read(lambda db: _owned(db, execution_id, owner))
 
+    def left_behind(self, execution_id: str, owner: str = "") -> str:
+        """What the execution before that one left, as JSON (protocol.md 9.3)."""
+        return self._read(lambda db: executions.left_behind(db, _owned(db, execution_id, owner)))
+
     def find(self, agent_id: str, key: str) -> ExecutionRow | None:
         return self._read(lambda db: executions.find(db, agent_id, key))
 
     def page(
-        self, agent_id: str, status: str, limit: int, cursor: str
+        self, agent_id: str, status: str, limit: int, cursor: str, session: str = ""
     ) -> tuple[list[ExecutionRow], str | None]:
         """Newest first, and the next page's cursor (protocol.md 2.1.2)."""
         limit = min(limit, 200) if limit > 0 else 50
         if cursor:
             cursor = _checked_cursor(cursor)
-        rows = self._read(lambda db: tables.executions(db, agent_id, status, cursor, limit + 1))
+        rows = self._read(
+            lambda db: tables.executions(db, agent_id, status, cursor, limit + 1, session)
+        )
         more = rows[limit - 1].id if len(rows) > limit else None
         return rows[:limit], more
 
@@ -166,15 +174,16 @@ def _checked_cursor(cursor: str) -> str:
         ) from None
 
 
-def _check_key(key: str) -> None:
-    try:
-        length = len(key.encode())
-    except UnicodeEncodeError:  # A lone surrogate.
-        length = 0
-    if not key.strip() or "\0" in key or not 0 < length <= _LONGEST_KEY_BYTES:
+def spawner_in(spawned_by: Mapping[str, object] | None) -> Spawner | None:
+    """The execution and the step that ``spawned_by`` names (protocol.md 2.1.1)."""
+    if not spawned_by:
+        return None
+    named = [spawned_by.get(name) for name in ("execution_id", "step_id")]
+    execution_id, step_id = (name if isinstance(name, str) else "" for name in named)
+    if len(spawned_by) != len(named) or not execution_id or not step_id:
         raise api_error(
             "validation_error",
-            "validation error: idempotency_key must have 1 to 256 bytes of UTF-8, not all"
-            " blank and without NUL",
+            "validation error: spawned_by is an execution_id and a step_id, two texts",
             400,
         )
+    return execution_id, step_id

@@ -15,7 +15,18 @@ from ..ports import Clock
 from ..types import LeaseKey, StepDecision
 from . import fence
 from .moment import Moment
-from .operations import Answer, Asked, Beat, Operation, Release, Submit, check_owner, standing
+from .operations import (
+    Answer,
+    Asked,
+    Beat,
+    End,
+    Operation,
+    Release,
+    Submit,
+    Suspend,
+    check_owner,
+    standing,
+)
 from .store import Connection, Store, calls
 from .store.rows import Standing
 
@@ -42,8 +53,8 @@ class RemotePort:
             lambda db: _perform(db, asked, operations, now),
             durable=any(operation.durable for operation in operations),
         )
-        if any(isinstance(operation, Release) for operation in operations):
-            store.work_queued()
+        if any(isinstance(operation, Release | End | Suspend) for operation in operations):
+            store.work_queued()  # Of this execution, or of one that has waited for it.
         return answers
 
     def renew(self, agent_id: str, leases: Sequence[LeaseKey], *, wants_notice: bool) -> list[int]:

@@ -135,8 +135,13 @@ def _row(found: Tombstone) -> RemovedRow:
         found.idempotency_key,
         found.created_at,
         found.updated_at,
-        None,
-        None,
+        *(None,) * 2,
+        max_attempts=0,
+        session=None,
+        parent=None,
+        spawner=None,
+        spawner_step=None,
+        on_behalf_of=None,
     )
     row.input_hash = found.input_hash
     return row

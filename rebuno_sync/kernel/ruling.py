@@ -20,7 +20,7 @@ from .policy import (
     Verdict,
     compiled,
 )
-from .store import Connection, counters, registry, tables
+from .store import Connection, counters, forking, kinship, registry, tables
 from .store.rows import Standing
 
 __all__ = ["parking_seconds", "rule", "take_token", "usable", "within_budget"]
@@ -53,6 +53,7 @@ def rule(db: Connection, at: Standing, proposal: Proposal, args_hash: str) -> Ve
     ):
         return INDETERMINATE_RETRY
     bundle = registry.policy_bundle(db, at.agent_id)
+    bundle = forking.own_policy(db, at.execution) or bundle
     if bundle is None:
         return UNKNOWN_AGENT
     if not bundle:
@@ -94,7 +95,8 @@ def _scope(db: Connection, at: Standing, limit: RateLimit) -> str:
         return "global"
     if limit.per_what == "agent":
         return f"agent:{at.agent_id}"
-    # A session has none here yet: its calls count for their execution (protocol.md 11.7).
+    if limit.per_what == "session" and (session := kinship.session_of(db, at.execution)):
+        return f"session:{session}"
     return f"exec:{tables.execution_id(db, at.execution)}"
 
 
@@ -119,6 +121,6 @@ def within_budget(db: Connection, at: Standing, verdict: Verdict) -> Verdict:
     budget = verdict.budget
     if budget is None or budget.max_tokens <= 0 or verdict.action is not Action.ALLOW:
         return verdict
-    if counters.spent_tokens(db, at.execution) < budget.max_tokens:
+    if counters.spent_tokens(db, at.execution, budget.scope) < budget.max_tokens:
         return verdict
     return verdict._replace(action=budget.on_exceed, reason=_BUDGET_EXCEEDED)

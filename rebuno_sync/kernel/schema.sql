@@ -40,8 +40,20 @@ CREATE TABLE executions (
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
   deadline_at     INTEGER,
-  deadline_due    REAL
+  deadline_due    REAL,
+  max_attempts    INTEGER NOT NULL,        -- of each of its dispatches
+  session         TEXT,
+  parent          TEXT,                    -- the id of the execution whose state it continues from
+  spawner         TEXT,                    -- of a subagent: the execution that it was created from,
+  spawner_step    TEXT,                    -- and the id of the step that it stands for
+  on_behalf_of    TEXT,
+  state           TEXT,                    -- what it left to the execution after it; JSON
+  forked_from     TEXT,                    -- the id of the execution that it is a fork of
+  fork_seq        INTEGER,                 -- the event of that one at which it was forked
+  policy_bundle   TEXT                     -- of a fork, instead of its agent's
 );
+CREATE INDEX executions_by_session ON executions (session, status, id) WHERE session IS NOT NULL;
+CREATE INDEX executions_by_spawner ON executions (spawner, spawner_step) WHERE spawner IS NOT NULL;
 CREATE UNIQUE INDEX executions_by_key ON executions (agent_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX executions_by_agent ON executions (agent_id, id);
 CREATE INDEX executions_by_status ON executions (status, id);
@@ -82,6 +94,7 @@ CREATE TABLE steps (
   started_at   INTEGER,
   completed_at INTEGER,
   usage        TEXT,                       -- of a model call: its tokens, as JSON
+  resources    TEXT,                       -- those that it changes: a JSON array of their keys
   tries        INTEGER NOT NULL DEFAULT 0, -- that failed, each followed by another (protocol.md 17)
   retry_at     INTEGER,                    -- when the next one may begin
   retry_due    REAL,
@@ -106,6 +119,34 @@ CREATE TABLE cells (
   needed INTEGER NOT NULL,                 -- by how many cells and columns
   UNIQUE (prev, body)
 );
+
+-- Environments that steps change, as their agent has registered them (protocol.md 9.6).
+CREATE TABLE resources (
+  execution      INTEGER NOT NULL REFERENCES executions (n),
+  key            TEXT NOT NULL,
+  driver_id      TEXT NOT NULL,
+  configuration  TEXT,
+  coverage_reuse INTEGER NOT NULL,
+  every_steps    INTEGER NOT NULL,           -- 0: it is not captured
+  on_completion  INTEGER NOT NULL,
+  registered_seq INTEGER NOT NULL,
+  generation     INTEGER NOT NULL DEFAULT 0,
+  changes        INTEGER NOT NULL DEFAULT 0, -- of settled steps that changed it
+  binding        TEXT,
+  checkpoint_ref TEXT,                       -- what a fork begins from
+  PRIMARY KEY (execution, key)
+) WITHOUT ROWID;
+
+CREATE TABLE checkpoints (
+  n               INTEGER PRIMARY KEY,
+  execution       INTEGER NOT NULL REFERENCES executions (n),
+  key             TEXT NOT NULL,
+  generation      INTEGER NOT NULL,
+  checkpoint_ref  TEXT NOT NULL,
+  covered_seq     INTEGER NOT NULL,
+  invalidated_seq INTEGER
+);
+CREATE INDEX checkpoints_of_execution ON checkpoints (execution, key);
 
 -- What an event says about a step or an execution is read from their rows; `detail` holds the rest, as JSON.
 CREATE TABLE events (
@@ -203,6 +244,16 @@ CREATE INDEX approvals_by_step ON approvals (step);
 CREATE INDEX approvals_by_status ON approvals (status);
 CREATE INDEX approvals_pending ON approvals (timeout_due) WHERE status = 'pending';
 CREATE INDEX approvals_of_execution ON approvals (execution) WHERE status = 'pending';
+
+-- Sleeps of parked executions, by the step that each is.
+CREATE TABLE wakes (
+  step      INTEGER PRIMARY KEY REFERENCES steps (n),
+  execution INTEGER NOT NULL REFERENCES executions (n),
+  due_at    INTEGER NOT NULL,
+  due       REAL NOT NULL
+);
+CREATE INDEX wakes_due ON wakes (due);
+CREATE INDEX wakes_of_execution ON wakes (execution);
 
 -- Token buckets of rate limits (protocol.md 11.7).
 CREATE TABLE rate_buckets (

@@ -16,13 +16,15 @@ from ..types import (
     StepDecision,
     StepKind,
     StepStatus,
+    Touched,
     Usage,
 )
-from . import approvals, fence, ruling, suspension
+from . import approvals, fence, resources, ruling, suspension
 from .attempts import Enclosed
 from .lifecycle import ExistingStep, accepts_outcome, existing_step
 from .moment import Moment
 from .policy import Action, Verdict
+from .resources import NOTHING_CAPTURED, Captures
 from .store import Connection, tables, waiting
 from .store.rows import Standing, StepRow
 from .suspension import Entry
@@ -131,6 +133,7 @@ def decide(db: Connection, at: Standing, call: Call, now: Moment) -> StepDecisio
         return _meet(db, at, row, call, now)
     if at.status is ExecutionStatus.BLOCKED:
         return StepDecision(DecisionKind.EXECUTION_BLOCKED)
+    resources.check_known(db, at.execution, call.proposal.resources)
     verdict = ruling.rule(db, at, call.proposal, call.args_hash)
     wait = ruling.take_token(db, at, verdict, now)
     if wait > 0:
@@ -192,8 +195,9 @@ def _record(
     entries: list[Entry] = [("step.proposed", n, None)]
     match verdict.action:
         case Action.ALLOW:
-            decision = StepDecision(DecisionKind.PROCEED, call.step_id)
-            entries += [("step.allowed", n, rule), ("step.executing", n, None)]
+            touched, said = _begin(db, at, n, call, len(entries) + 2)
+            decision = StepDecision(DecisionKind.PROCEED, call.step_id, resources=touched)
+            entries += [("step.allowed", n, rule), ("step.executing", n, said)]
         case Action.DENY:
             decision = StepDecision(
                 DecisionKind.DENIED, call.step_id, reason=reason, rule_id=verdict.rule_id
@@ -237,20 +241,32 @@ def _meet(db: Connection, at: Standing, row: StepRow, call: Call, now: Moment) -
             return recorded(row.step_id, row.status, row.result, row.error, row.rule_id)
         case ExistingStep.INDETERMINATE:
             tables.settle_step(db, row.n, StepStatus.FAILED, now.wall, error=INDETERMINATE)
+            resources.settled(db, at.execution, row.n)
             _append(db, at, "step.failed", row.n, now)
             made_progress(db, at)
             return StepDecision(DecisionKind.REPLAY, row.step_id, error_json=INDETERMINATE)
         case ExistingStep.START if row.tries and call.keeps_tries:
             # Its next try says itself when it begins; until then its body does not run.
             left = 0.0 if row.retry_due is None else max(row.retry_due - now.boottime, 0.0)
-            return StepDecision(DecisionKind.PROCEED, row.step_id, attempt=row.tries, retry_in=left)
+            touched, _ = _begin(db, at, row.n, call, 1)
+            return StepDecision(
+                DecisionKind.PROCEED,
+                row.step_id,
+                attempt=row.tries,
+                retry_in=left,
+                resources=touched,
+            )
         case ExistingStep.START:
+            touched, said = _begin(db, at, row.n, call, 1)
             tables.start_step(db, row.n, now.wall)
-            _append(db, at, "step.executing", row.n, now)
-            return StepDecision(DecisionKind.PROCEED, row.step_id)
+            _append(db, at, "step.executing", row.n, now, said)
+            return StepDecision(DecisionKind.PROCEED, row.step_id, resources=touched)
         case ExistingStep.REPEAT:
             tries = row.tries if call.keeps_tries else 0
-            return StepDecision(DecisionKind.PROCEED, row.step_id, attempt=tries)
+            touched, said = _begin(db, at, row.n, call, 1)
+            if touched:
+                _append(db, at, "step.executing", row.n, now, said)
+            return StepDecision(DecisionKind.PROCEED, row.step_id, attempt=tries, resources=touched)
         case ExistingStep.BLOCKED:
             return StepDecision(
                 DecisionKind.BLOCKED,
@@ -258,6 +274,15 @@ def _meet(db: Connection, at: Standing, row: StepRow, call: Call, now: Moment) -
                 approval_id=waiting.approval_of_step(db, row.n),
                 rule_id=row.rule_id,
             )
+
+
+def _begin(
+    db: Connection, at: Standing, step: int, call: Call, offset: int
+) -> tuple[tuple[Touched, ...], str | None]:
+    proposal = call.proposal
+    return resources.begin_step(
+        db, at.execution, step, proposal.kind, proposal.resources, at.last_seq + offset
+    )
 
 
 def settle(
@@ -268,6 +293,7 @@ def settle(
     *,
     result: str | None = None,
     error: str | None = None,
+    told: Captures = NOTHING_CAPTURED,
     usage: Usage | None = None,
 ) -> StepDecision:
     """Record an outcome: ``result``, or ``error`` when that is given (protocol.md 8.1, 8.2).
@@ -276,7 +302,7 @@ def settle(
     """
     at = fence.standing(db, lease, now)
     row = step_of(db, at, lease.execution_id, step_id)
-    return settle_found(db, at, lease, row, now, result=result, error=error, usage=usage)
+    return settle_found(db, at, lease, row, now, result=result, error=error, usage=usage, told=told)
 
 
 def step_of(db: Connection, at: Standing, execution_id: str, step_id: str) -> StepRow:
@@ -295,6 +321,7 @@ def settle_found(
     *,
     result: str | None = None,
     error: str | None = None,
+    told: Captures = NOTHING_CAPTURED,
     usage: Usage | None = None,
 ) -> StepDecision:
     """As ``settle``, for a step that was looked up."""
@@ -310,8 +337,10 @@ def settle_found(
     if usage is not None and row.kind == StepKind.LLM_CALL:
         used = usage.model_dump_json()
     tables.settle_step(db, row.n, status, now.wall, result=result, error=error, usage=used)
-    detail = f'{{"usage":{used}}}' if used else None
-    _append(db, at, f"step.{status}", row.n, now, detail)
+    resources.settled(db, at.execution, row.n)
+    entries: list[Entry] = [(f"step.{status}", row.n, f'{{"usage":{used}}}' if used else None)]
+    entries += resources.captured(db, at.execution, told, at.last_seq + 1, own=row.n)
+    tables.append_events(db, at.execution, at.last_seq, entries, now.wall)
     made_progress(db, at)
     return StepDecision(DecisionKind.RECORDED)
 
@@ -352,10 +381,12 @@ def answered_again(db: Connection, at: Standing, kept: StepDecision) -> StepDeci
     decision, step_id = kept.decision, kept.step_id
     if decision in (DecisionKind.BLOCKED, DecisionKind.RATE_LIMITED) and not step_id:
         return replace(kept, reason=RATE_LIMIT_EXCEEDED)
-    if decision not in (DecisionKind.REPLAY, DecisionKind.DENIED, DecisionKind.BLOCKED):
+    if decision not in _CONSUMES_PLACE:
         return kept
     row = tables.step(db, at.execution, step_id)
     assert row is not None
+    if decision == DecisionKind.PROCEED:
+        return replace(kept, resources=resources.told_again(db, at.execution, row.n))
     if decision == DecisionKind.BLOCKED:
         approval_id = waiting.approval_of_step(db, row.n)
         return replace(kept, approval_id=approval_id, rule_id=row.rule_id)

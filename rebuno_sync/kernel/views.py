@@ -13,11 +13,14 @@ from ..types import (
     Approval,
     Event,
     Execution,
+    ForkPoints,
     PolicyReport,
     PolicyResult,
+    ResourceCheckpoint,
     Step,
     Usage,
 )
+from .forks import Points
 from .policy import Report, Trial
 from .store.rows import AgentRow, ApprovalRow, ExecutionRow, KeyRow, RemovedRow, StepRow
 
@@ -30,7 +33,9 @@ __all__ = [
     "execution_status",
     "execution_view",
     "key_view",
+    "points_view",
     "report_view",
+    "spawned_by_json",
     "step_view",
 ]
 
@@ -62,6 +67,29 @@ def execution_view(row: ExecutionRow) -> Execution:
         deadline_at=_optional_time(row.deadline_at),
         idempotency_key=row.idempotency_key,
         input_hash=row.input_hash if isinstance(row, RemovedRow) else "",
+        session=row.session,
+        parent_execution_id=row.parent,
+        spawned_by=_json(spawned_by_json(row)),
+        on_behalf_of=row.on_behalf_of,
+        forked_from=row.forked_from,
+        fork_seq=row.fork_seq or 0,
+    )
+
+
+def spawned_by_json(row: ExecutionRow) -> str | None:
+    """What a subagent stands for, as JSON."""
+    if row.spawner is None:
+        return None
+    return json.dumps({"execution_id": row.spawner, "step_id": row.spawner_step})
+
+
+def points_view(points: Points) -> ForkPoints:
+    return ForkPoints.model_construct(
+        latest_seq=points.latest_seq,
+        resources=points.resources,
+        checkpoints=[
+            ResourceCheckpoint.model_construct(**row._asdict()) for row in points.checkpoints
+        ],
     )
 
 
@@ -175,6 +203,8 @@ def dispatch_status(kind: str) -> str:
 def _execution_payload(
     execution_id: str, kind: str, row: tuple[Any, ...], detail: _Payload
 ) -> _Payload:
+    if kind == "execution.forked":
+        return detail
     _, _, _, _, output, reason, *_ = row
     payload: _Payload = {"execution_id": execution_id, "status": execution_status(kind)}
     if kind == "execution.completed" and output is not None:
@@ -183,7 +213,10 @@ def _execution_payload(
         payload["reason"] = reason
     if "deadline_at" in detail:
         payload["deadline_at"] = _time(detail["deadline_at"]).isoformat().replace("+00:00", "Z")
-    return payload
+    if "wake_at" in detail:
+        payload["wake_at"] = _time(detail["wake_at"]).isoformat().replace("+00:00", "Z")
+    said = ("session", "parent_execution_id", "spawned_by", "reason")
+    return {**payload, **{name: detail[name] for name in said if name in detail}}
 
 
 def _dispatch_payload(execution_id: str, kind: str, detail: _Payload) -> _Payload:
@@ -219,6 +252,7 @@ def event_view(execution_id: str, row: tuple[Any, ...]) -> Event:
         "execution": lambda: _execution_payload(execution_id, kind, row, detail),
         "approval": lambda: _approval_payload(execution_id, kind, row, detail),
         "dispatch": lambda: _dispatch_payload(execution_id, kind, detail),
+        "resource": lambda: detail,
     }
     return Event.model_construct(
         execution_id=execution_id,

@@ -13,7 +13,9 @@ from .store.rows import AgentRow
 
 __all__ = ["EXTENSIONS", "Refused", "deliver_webhook"]
 
-EXTENSIONS = ("request-id", "batch", "leases", "release", "attempts", "cancel-notice", "runner")
+EXTENSIONS = (
+    *("request-id", "batch", "leases", "release", "wake", "attempts", "cancel-notice", "runner"),
+)
 """What this kernel understands beyond the protocol (protocol.md 17, and the service page)."""
 
 DELIVERY_SECONDS = 30.0

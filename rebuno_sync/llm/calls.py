@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..context import ExecutionContext
 from ..failures import decode_failure
-from ..frames import LEAVES_THE_STEP
+from ..outcomes import leaves_the_step
 from ..types import DecisionKind, StepDecision
 from .deltas import Deltas
 from .envelopes import envelope, is_binary, is_stream, reply_of, response_failure, stream_failure
@@ -38,13 +38,11 @@ class ModelCall:
                 received = self._wire.send({"Idempotency-Key": self._step_id})
                 streamed = received.status < 400 and (self._streams or is_stream(received.headers))
                 body = b"" if streamed else _read(received)
-        except LEAVES_THE_STEP as error:
+        except BaseException as error:
             # The attempt ends, or whoever catches this goes on: then it has failed.
             self._may_fail(error)
-            raise
-        except Exception as error:
-            self._may_fail(error)
-            self._context.check()  # It was cut short by a cancel.
+            if not leaves_the_step(error):
+                self._context.check()  # It was cut short by a cancel.
             raise
         if streamed:
             return self._teed(received)
@@ -79,7 +77,7 @@ class ModelCall:
             if error is None:
                 decision = self._context.record_llm(self._step_id, recorded, final=complete)
                 self._raise_instead(decision)
-            elif isinstance(error, LEAVES_THE_STEP):
+            elif leaves_the_step(error):
                 self._may_fail(error)
             else:
                 failure = stream_failure(error, recorded)

@@ -91,7 +91,7 @@ class Recorder:
             return None
         identity = {key: body[key] for key in body.keys() - self._ignore}
         try:
-            decision = context.begin_llm(model, identity, retry=asked.retry)
+            decision = context.begin_llm(model, identity, retry=asked.retry, where=asked.url)
         except (PolicyError, RateLimited) as refusal:
             return _refused(refusal, wire)
         if decision.decision == DecisionKind.REPLAY:
@@ -119,7 +119,7 @@ class Recorder:
     def _body_of(self, asked: Asked) -> dict[str, Any] | None:
         if busy() or not asked.body or not is_json(asked.content_type):
             return None
-        if asked.body.lstrip()[:1] != b"{" or not self._is_chosen(asked.url):
+        if not self._is_chosen(asked.url):
             return None
         try:
             body = json.loads(asked.body)

@@ -99,10 +99,27 @@ def _asked(request: requests.PreparedRequest) -> Asked:
     body = request.body
     if isinstance(body, str):
         body = body.encode("utf-8", "surrogatepass")
-    if not isinstance(body, bytes) or not is_json(kind):
+    if not is_json(kind):
         body = None
+    elif not isinstance(body, bytes):
+        body = _whole(request) if kind else None
     headers = {_text(name).lower(): _text(value) for name, value in request.headers.items()}
     return Asked(request.url or "", kind, body, retry_of(headers))
+
+
+def _whole(request: requests.PreparedRequest) -> bytes | None:
+    """A JSON body that is not at hand as bytes (a file, a generator), which it then is."""
+    body: Any = request.body
+    if body is None:
+        return None
+    if hasattr(body, "read"):
+        body = body.read()
+    elif not isinstance(body, bytearray | memoryview):
+        body = b"".join(part.encode() if isinstance(part, str) else part for part in body)
+    request.body = body.encode() if isinstance(body, str) else bytes(body)
+    # Of a file, to which a redirection would rewind.
+    request._body_position = None  # type: ignore[attr-defined]
+    return request.body
 
 
 def _text(value: str | bytes) -> str:

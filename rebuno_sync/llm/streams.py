@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Self
 
-from ..frames import LEAVES_THE_STEP
+from ..errors import Signal
+from ..outcomes import leaves_the_step
 from .deltas import Deltas
 from .sockets import Hold
 
 __all__ = ["Replayed", "Tee"]
 
 _CHUNK = 4096
+_WHAT_A_CHECK_RAISES = (Signal, KeyboardInterrupt, SystemExit)
 _LAST_EVENT = re.compile(
     rb"data: ?\[DONE\]|event: ?(?:message_stop|response\.(?:completed|incomplete|failed))\r?\n"
 )
@@ -58,11 +60,11 @@ class Tee:
         except StopIteration:
             self._end(None, complete=True)
             raise
-        except LEAVES_THE_STEP as error:
-            self._end(error, complete=False)
-            raise
-        except Exception as error:
-            self._fail(error)
+        except BaseException as error:
+            if leaves_the_step(error):
+                self._end(error, complete=False)
+            else:
+                self._fail(error)
             raise
         self._kept.append(chunk)
         if self._deltas is not None:
@@ -80,14 +82,14 @@ class Tee:
         if ending is None:
             try:
                 self._check()
-            except LEAVES_THE_STEP as signal:
+            except _WHAT_A_CHECK_RAISES as signal:
                 ending = signal
         self._end(ending, complete=False)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         try:
             self._check()
-        except LEAVES_THE_STEP as signal:  # A cancel broke it off.
+        except _WHAT_A_CHECK_RAISES as signal:  # A cancel broke it off.
             self._end(signal, complete=False)
             raise
         self._end(error, complete=False)
@@ -135,6 +137,6 @@ def _has_its_last_event(body: bytes) -> bool:
 def _what_ends_the_attempt() -> BaseException | None:
     """The signal or interrupt that unwinds the reader, which then has not chosen to close."""
     error = sys.exc_info()[1]
-    while error is not None and not isinstance(error, LEAVES_THE_STEP):
+    while error is not None and not leaves_the_step(error):
         error = error.__context__
     return error

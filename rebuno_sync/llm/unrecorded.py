@@ -32,7 +32,8 @@ def warn_unrecorded() -> Watch:
     """Warn, with file and line, of every HTTP request that a handler makes outside any effect,
     from now on until ``stop()`` or the end of a ``with`` block.
 
-    Sees what goes through ``http.client`` (requests, urllib, botocore), httpx2 and httpx. The
+    Sees what goes through ``http.client`` (requests, urllib, botocore), httpx2 and httpx, their
+    clients for asyncio included. The
     environment variable ``REBUNO_DEV=1`` does the same for every handler that runs.
     """
     return Watch()
@@ -121,5 +122,6 @@ _interest: Interest[Watch] = Interest(
     [
         Seam("http.client", "HTTPConnection.putrequest", _watched),
         *(Seam(name, "HTTPTransport.handle_request", _watched) for name in LIBRARIES),
+        *(Seam(name, "AsyncHTTPTransport.handle_async_request", _watched) for name in LIBRARIES),
     ]
 )

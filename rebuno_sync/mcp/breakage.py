@@ -10,7 +10,7 @@ from .connection import ConnectionLost
 if TYPE_CHECKING:
     import mcp
 
-__all__ = ["checked", "is_broken", "may_come"]
+__all__ = ["checked", "is_broken", "may_come", "was_refused"]
 
 T = TypeVar("T")
 
@@ -56,3 +56,16 @@ def may_come(lost: ConnectionLost) -> bool:
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
     return cause is not None and is_broken(cause)
+
+
+def was_refused(lost: ConnectionLost) -> bool:
+    """Whether nobody listens where the server should: it does not run, or not yet again."""
+    seen: list[BaseException | None] = [lost]
+    for error in seen:
+        if isinstance(error, ConnectionRefusedError):
+            return True
+        if isinstance(error, BaseExceptionGroup):
+            seen += error.exceptions
+        if error is not None:
+            seen += (it for it in (error.__cause__, error.__context__) if it not in seen)
+    return False

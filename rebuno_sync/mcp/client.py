@@ -16,7 +16,7 @@ from weakref import WeakSet
 from ..clock import SYSTEM
 from ..context import ancestors
 from ..types import Idempotency
-from .breakage import checked, is_broken, may_come
+from .breakage import checked, is_broken, may_come, was_refused
 from .connection import Connection, ConnectionLost
 from .wrapping import wrap_mcp_tools
 
@@ -31,6 +31,9 @@ _LOOK_SECONDS = 0.2
 """How often a waiting thread looks whether its execution is over."""
 _CLOSE_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_REFUSED_SECONDS = 10.0
+"""For which a server that was reached before is waited for while it refuses connections: as long
+as it may take to start again. Later calls do not wait for it."""
 
 
 class MCPClient:
@@ -41,7 +44,8 @@ class MCPClient:
     with every request. ``env``, ``cwd``: of the command; its environment has the variables in
     ``env`` besides ``PATH``, ``HOME`` and the like. ``timeout``: seconds to wait for an answer
     once the server is reached, ``None`` without a limit. ``connect_timeout``: seconds in which the
-    server must be reached, before the first request and after the connection broke.
+    server must be reached, before the first request and after the connection broke. A server that
+    refuses connections is waited for at most ten seconds, and not again before it is reached.
 
     Nothing starts before the first request. After a fork the child connects anew. Close it with a
     ``with`` block, with ``close()``, or with its agent: ``Agent(..., closes=[client])``. Raises
@@ -77,6 +81,7 @@ class MCPClient:
         self._cwd = cwd
         self._timeout = timeout
         self._connect_timeout = connect_timeout
+        self._was_reached = False
         self._forget_connection()
         _clients.add(self)
 
@@ -145,7 +150,7 @@ class MCPClient:
 
     def _ask(self, what: str, request: Callable[[mcp.Client], Awaitable[T]], *, repeat: bool) -> T:
         """Ask until the server is reached; once more after a request that may have arrived."""
-        limit = SYSTEM.monotonic() + self._connect_timeout
+        started = SYSTEM.monotonic()
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -156,11 +161,20 @@ class MCPClient:
                     raise ConnectionLost(message, sent=True) from lost
                 if lost.sent:
                     repeat = False
-                    limit = SYSTEM.monotonic() + self._connect_timeout
-                elif SYSTEM.monotonic() + pause > limit or not (self._is_url and may_come(lost)):
+                    started = SYSTEM.monotonic()
+                elif SYSTEM.monotonic() + pause > started + self._patience(lost):
+                    self._was_reached = False
                     raise ConnectionLost(message) from lost
             self._pause(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _patience(self, lost: ConnectionLost) -> float:
+        """Seconds for which a server is tried that could not be reached."""
+        if not (self._is_url and may_come(lost)):
+            return 0.0
+        if was_refused(lost):
+            return min(self._connect_timeout, _REFUSED_SECONDS) if self._was_reached else 0.0
+        return self._connect_timeout
 
     def _await(self, what: str, answer: concurrent.futures.Future[T]) -> T:
         around = ancestors()
@@ -200,6 +214,7 @@ class MCPClient:
                 httpx2.AsyncClient(headers=self._headers, timeout=timeout) as http,
                 mcp.Client(streamable_http_client(self._server, http_client=http)) as session,
             ):
+                self._was_reached = True
                 yield session
             return
         program, *arguments = self._server

@@ -30,6 +30,7 @@ from rebuno_sync.types import (
     Event,
     Execution,
     ExecutionPage,
+    ForkPoints,
     LeaseKey,
     PolicyReport,
     Proposal,
@@ -56,13 +57,27 @@ class Operator(Protocol):
     """The operator's methods: the same names on ``Kernel`` and on a client."""
 
     def create(
-        self, agent_id: str, input: object = None, *, idempotency_key: str | None = None
+        self,
+        agent_id: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        session: str | None = None,
+        parent_execution_id: str | None = None,
+        spawned_by: Mapping[str, str] | None = None,
+        on_behalf_of: str | None = None,
     ) -> Execution: ...
 
     def get(self, execution_id: str) -> Execution: ...
 
     def list(
-        self, *, agent_id: str = "", status: str = "", limit: int = 50, cursor: str = ""
+        self,
+        *,
+        agent_id: str = "",
+        status: str = "",
+        limit: int = 50,
+        cursor: str = "",
+        session: str = "",
     ) -> ExecutionPage: ...
 
     def events(
@@ -76,6 +91,12 @@ class Operator(Protocol):
     def cancel(self, execution_id: str) -> None: ...
 
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution: ...
+
+    def fork(
+        self, execution_id: str, at_seq: int, session: str = "", policy_bundle: str = ""
+    ) -> Execution: ...
+
+    def fork_points(self, execution_id: str) -> ForkPoints: ...
 
     def set_policy(self, agent_id: str, bundle: str) -> None: ...
 

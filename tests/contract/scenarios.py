@@ -57,6 +57,11 @@ ROWS: dict[str, frozenset[Generation]] = {
     "B30": _ALL,
     "B33": _ALL,
     "B35": _FENCED,
+    "B36": _NEWEST,
+    "B37": _NEWEST,
+    "B38": _NEWEST,
+    "B39": _NEWEST,
+    "B40": _NEWEST,
     # sections
     "fence": _FENCED,  # 5.4
     "occurrences": _ALL,  # 6.3
@@ -65,6 +70,7 @@ ROWS: dict[str, frozenset[Generation]] = {
     "idempotency keys": _NEWEST,  # 9.1
     "unknown is not found": _NEWEST,  # 2.1.3, 2.2: G0 answers null
     "events": _ALL,  # 10
+    "forks": _NEWEST,  # 9.5
     "policy tests": _FENCED,  # 11.10
     "document order": _FENCED,  # 11.4
     "strict bundles": _NEWEST,  # 11.3
@@ -74,7 +80,11 @@ ROWS: dict[str, frozenset[Generation]] = {
     "limits are told": _FENCED,  # 7.4: G0 writes no event
     "nameless decisions": _OURS,  # 2.3: G2e too
     "prompt timeouts": _OURS,  # 12: others look every ten minutes
+    "sessions": _NEWEST,  # 9.2
+    "previous": _NEWEST,  # 9.3
+    "subagents": _NEWEST,  # 9.7
     "release": _OURS,  # 17
+    "wake": _OURS,  # 17
     "attempts": _OURS,  # 17
     "strikes": _OURS,  # a settled step clears them; others count claims of a dispatch
     # what a kernel elsewhere cannot be held to
@@ -93,13 +103,14 @@ def bundle(
     return f"default_action: allow\nrules:\n  - {rule}\n"
 
 
-def scenario(row: str) -> Callable[[F], F]:
-    """Say which row of the table a test belongs to."""
-    if row not in ROWS:
-        raise KeyError(f"{row!r} is no row of the table of scenarios")
+def scenario(*rows: str) -> Callable[[F], F]:
+    """Say which rows of the table a test belongs to."""
+    for row in rows:
+        if row not in ROWS:
+            raise KeyError(f"{row!r} is no row of the table of scenarios")
 
     def mark(test: F) -> F:
-        test.scenarios = (row, *getattr(test, "scenarios", ()))  # type: ignore[attr-defined]
+        test.scenarios = (*rows, *getattr(test, "scenarios", ()))  # type: ignore[attr-defined]
         return test
 
     return mark

@@ -67,6 +67,18 @@ def test_an_interrupted_release_keeps_its_strike(on: Deployment) -> None:
 
 
 @scenario("release")
+def test_an_interrupted_release_may_cost_no_strike(on: Deployment) -> None:
+    """Due after a back-off, which grows; never exhausted by the number of strikes."""
+    lease = start(on)
+    for _ in range(MAX_ATTEMPTS + 2):
+        on.agent.release(lease, interrupted=True, strike=False)
+        assert on.lease(lease.execution_id) is None
+        on.pass_back_off()
+        lease = attempt(on, lease.execution_id)
+    on.agent.complete(lease, "null")
+
+
+@scenario("release")
 def test_a_release_writes_no_event(on: Deployment) -> None:
     """The log tells of attempts when they begin, not when they are given back."""
     lease = start(on)

@@ -285,7 +285,7 @@ def test_the_last_batch_is_repeated_under_its_id(
         {"operations": [{}]},
         {"operations": [{"op": "cancel"}]},
         {"operations": [{"op": "submit", "color": 1}]},
-        {"operations": [{"op": "submit", "resources": ["x"]}]},
+        {"operations": [{"op": "submit", "resources": [5]}]},
         {"operations": [{"op": "submit", "kind": "local", "target": "x"}] * (LARGEST_BATCH + 1)},
     ],
 )
@@ -459,7 +459,7 @@ def test_a_deadline_is_told(tmp_path: Path, clock: ManualClock) -> None:
 
 def test_the_webhook_names_the_extensions(inbox: Inbox, lease: LeaseKey) -> None:
     named = dict(inbox.sent[0].headers)["Rebuno-Extensions"]
-    assert named == ("request-id, batch, leases, release, attempts, cancel-notice, runner")
+    assert named == ("request-id, batch, leases, release, wake, attempts, cancel-notice, runner")
 
 
 # -- occurrences

@@ -40,7 +40,7 @@ def test_creating_answers_201(wire: Wire) -> None:
         ({"agent_id": AGENT, "idempotency_key": " "}, 400, "validation_error"),
         ({"agent_id": AGENT, "color": "red"}, 400, "validation_error"),
         ({"agent_id": 7}, 400, "validation_error"),
-        ({"agent_id": AGENT, "session": "s"}, 400, "validation_error"),
+        ({"agent_id": AGENT, "session": " "}, 400, "validation_error"),
         ({"agent_id": AGENT, "spawned_by": {"execution_id": NOBODY}}, 400, "validation_error"),
     ],
 )
@@ -54,8 +54,8 @@ def test_a_create_that_is_refused(
 
 def test_what_is_not_built_says_so(wire: Wire) -> None:
     """A field that the protocol knows and this kernel does not have yet is named."""
-    answer = wire.operate("POST", "/v0/executions", {"agent_id": AGENT, "session": "s"})
-    assert "session" in answer.json["message"]
+    answer = wire.operate("POST", "/v0/executions", {"agent_id": AGENT, "concurrency_key": "s"})
+    assert "concurrency_key" in answer.json["message"]
     assert "yet" in answer.json["message"]
 
 
@@ -277,7 +277,7 @@ def test_health(wire: Wire) -> None:
 
 def test_other_paths_and_methods(wire: Wire) -> None:
     """An unknown path is a plain 404, another method an empty 405: neither is an envelope."""
-    for path in ("/", "/v0", "/v0/executions/", "/v1/executions", f"/v0/executions/{NOBODY}/fork"):
+    for path in ("/", "/v0", "/v0/executions/", "/v1/executions", f"/v0/executions/{NOBODY}/forks"):
         answer = wire.operate("GET", path)
         assert answer.status == 404
         assert answer.headers["Content-Type"].startswith("text/plain")
@@ -347,7 +347,8 @@ def test_an_outcome_may_be_missing(wire: Wire, kernel: Kernel, inbox: Inbox) -> 
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"resources": ["db"]}, "resources"),
+        ({"resources": ["db"]}, "unknown resource"),
+        ({"resources": [5]}, "resources"),
         ({"kind": 5}, "kind"),
         ({"color": 1}, "color"),
     ],

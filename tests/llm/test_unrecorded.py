@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import importlib
 import subprocess
@@ -27,6 +28,16 @@ def _httpx(library: str) -> Callable[[str], Any]:
     return lambda url: httpx.get(url)
 
 
+def _async_httpx(library: str) -> Callable[[str], Any]:
+    httpx: Any = importlib.import_module(library)
+
+    async def get(url: str) -> None:
+        async with httpx.AsyncClient() as client:
+            await client.get(url)
+
+    return lambda url: asyncio.run(get(url))
+
+
 def _urllib(url: str) -> None:
     with urllib.request.urlopen(url) as answer:
         answer.read()
@@ -37,6 +48,8 @@ GETS: dict[str, Callable[[str], Any]] = {
     "urllib": _urllib,
     "httpx2": _httpx("httpx2"),
     "httpx": _httpx("httpx"),
+    "httpx2, asyncio": _async_httpx("httpx2"),
+    "httpx, asyncio": _async_httpx("httpx"),
 }
 
 

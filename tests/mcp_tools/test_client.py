@@ -334,12 +334,27 @@ except ImportError as error:
     assert "pip install 'rebuno-sync[mcp]'" in done.stdout, done.stderr
 
 
-def test_a_url_where_nobody_listens_is_tried_for_connect_timeout() -> None:
-    with (
-        MCPClient("http://127.0.0.1:9/mcp", connect_timeout=0.5) as client,
-        pytest.raises(ConnectionError, match="could not be reached"),
-    ):
-        client.list_tools()
+def test_a_url_where_nobody_listens_fails_at_once() -> None:
+    """Long before ``connect_timeout``: nothing says that a server will ever be there."""
+    with MCPClient("http://127.0.0.1:9/mcp", connect_timeout=60) as client:
+        started = time.monotonic()
+        with pytest.raises(ConnectionError, match="could not be reached"):
+            client.list_tools()
+        assert time.monotonic() - started < 20
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_holds_a_call_only_for_a_moment(http: OverHTTP) -> None:
+    """It may be starting again, so it is tried for a while, once, and not for
+    ``connect_timeout``."""
+    client = http.client(connect_timeout=300)
+    assert client.list_tools()
+    http.kill(client, 0)
+    started = time.monotonic()
+    for _ in range(5):
+        with pytest.raises(ConnectionError):
+            client.list_tools()
+    assert time.monotonic() - started < 45
 
 
 def test_a_refused_request_is_the_packages_own_error(http: OverHTTP) -> None:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,37 @@ def total(upto: int) -> int:
 
 
 # -- one execution, end to end
+
+
+@rebuno.tool
+def leave() -> None:
+    raise SystemExit(4)
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["in process", "over HTTP"])
+@pytest.mark.parametrize("where", ["handler", "body"])
+def test_an_exit_fails_the_execution_once(service: Service, where: str, in_process: bool) -> None:
+    """``sys.exit`` ends no thread and no process of an agent, and is no reason to begin again."""
+    begun: list[int] = []
+
+    def handler() -> None:
+        begun.append(1)
+        if where == "handler":
+            raise SystemExit(4)
+        leave()
+
+    told = "agent_error: SystemExit: 4" if where == "handler" else "tool_error: leave: 4"
+    with ExitStack() as stack:
+        if in_process:
+            agent = stack.enter_context(rebuno.Agent("here", kernel=service.kernel))
+            agent.bind(handler)
+        else:
+            service.agent(handler, "here")
+        execution = service.client.create("here")
+        with pytest.raises(ExecutionFailed):
+            service.client.wait(execution.id, timeout=20)
+    assert service.client.get(execution.id).failure_reason == told
+    assert len(begun) == 1
 
 
 def test_an_execution_is_delivered_and_completed(either: Service) -> None:

@@ -74,10 +74,28 @@ def test_c38_strict_stops_over_http(served: Service, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.ERROR):
         assert served.run(timeout=30) == "found a"
     [stop] = [it.getMessage() for it in caplog.records if "was stopped" in it.getMessage()]
-    assert "tool_call 'search_all'" in stop
+    assert 'tool_call search_all {"query": "a"}' in stop
+    assert ("cost no strike" in stop) is not ("dispatch_exhausted" in stop)
     execution = served.client.list().executions[0]
     targets = [step.target for step in served.client.list_steps(execution.id)]
     assert "search_all" not in targets
+
+
+@pytest.mark.slow
+def test_c38_a_strict_stop_costs_no_strike(tmp_path: Path) -> None:
+    """However many attempts meet the changed code, the execution waits for the old one."""
+    code = [search] + [search_all] * 3 + [search]
+
+    def handler() -> str:
+        found = code.pop(0)("a")
+        if len(code) == 4:
+            rebuno.execution().interrupt("as a test says")
+        return found
+
+    with Service(tmp_path, max_attempts=2) as service:
+        service.agent(handler, strict=True)
+        assert service.run(timeout=60) == "found a"
+    assert code == []
 
 
 def header(seconds: float) -> str:

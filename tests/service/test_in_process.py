@@ -306,6 +306,25 @@ def test_a_wait_for_a_handler_that_works_says_no_more(kernel: Kernel, waiting: W
             kernel.wait(execution.id, timeout=0.01)
 
 
+def test_a_wait_tells_of_attempts_that_ended_nothing(kernel: Kernel) -> None:
+    """An execution that begins again and again is not just running."""
+    again = threading.Event()
+
+    def handler() -> None:
+        if rebuno.execution().dispatch_attempt == 1:
+            rebuno.execution().interrupt("as a test says")
+            return
+        again.set()
+        rebuno.execution().wait(60)
+
+    with rebuno.Agent("here", kernel=kernel, grace=0.0) as agent:
+        agent.bind(handler)
+        execution = kernel.create("here")
+        assert again.wait(20)
+        with pytest.raises(TimeoutError, match="; attempt 2 of it was begun last, and those"):
+            kernel.wait(execution.id, timeout=0.01)
+
+
 # -- a handler that waits, and its threads
 
 

@@ -85,6 +85,9 @@ def calls(client: KernelClient) -> dict[str, Callable[[], object]]:
         "POST /v0/executions/0f7e/release?interrupted=1": lambda: client.release(
             LEASE, interrupted=True
         ),
+        "POST /v0/executions/0f7e/release?interrupted=1&strike=0": lambda: client.release(
+            LEASE, interrupted=True, strike=False
+        ),
         "GET /v0/executions/0f7e": lambda: client.get_execution("0f7e"),
         "GET /v0/executions/0f7e/steps": lambda: client.list_steps("0f7e"),
         "PUT /v0/agents/agent-1/metadata": lambda: client.put_metadata({"description": None}),

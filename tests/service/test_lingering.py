@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import signal
 import threading
@@ -227,9 +228,10 @@ def hanging_first(freed: threading.Event, hang: Callable[[], Any]) -> Callable[[
 
 
 def test_a_handler_that_hangs_is_given_up_after_the_stall_timeout(
-    tmp_path: Any, freed: threading.Event
+    tmp_path: Any, freed: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its lease runs out, and another attempt completes the execution."""
+    """Its lease runs out, and another attempt completes the execution; the log says why."""
+    caplog.set_level(logging.INFO, "rebuno_sync")
     with Service(tmp_path, lease_timeout=1.0) as service:
         agent = service.agent(
             hanging_first(freed, lambda: freed.wait(60)), stall_timeout=0.5, workers=1
@@ -239,6 +241,12 @@ def test_a_handler_that_hangs_is_given_up_after_the_stall_timeout(
         wait_until(lambda: list(agent.lingering) == [execution.id], "the report of it")
         freed.set()
         wait_until(lambda: not agent.lingering, "its end")
+        assert agent.join(20)
+    assert "is given up: its handler has neither begun nor ended an effect for" in caplog.text
+    assert "(stall_timeout=0.5)" in caplog.text
+    assert "given up, body still running" in caplog.text
+    assert "cancel requested" not in caplog.text
+    assert "terminated" not in caplog.text
 
 
 def test_without_a_stall_timeout_a_handler_may_be_still_for_ever(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -15,7 +16,7 @@ from support.services import Service
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
-from rebuno_sync import ConflictError
+from rebuno_sync import ConflictError, LeaseSuperseded
 from rebuno_sync.kernel import Kernel
 
 OVER = ("terminated", "lease_superseded")
@@ -52,9 +53,10 @@ WAITS = [wait_in_the_handler, sleep_durably, sleep_in_a_thread, queue_behind_a_s
 @pytest.mark.parametrize("where", ["in process", "over HTTP"])
 @pytest.mark.parametrize("waits", WAITS)
 def test_c7_a_cancel_ends_a_wait_within_a_second(
-    tmp_path: Path, where: str, waits: Callable[[], None]
+    tmp_path: Path, where: str, waits: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """(a) ``execution().wait``, (d) a durable sleep: the handler has ended, and nothing goes on."""
+    caplog.set_level(logging.INFO, "rebuno_sync.agent")
     waiting, ended = threading.Event(), threading.Event()
     after: list[str] = []
 
@@ -81,9 +83,35 @@ def test_c7_a_cancel_ends_a_wait_within_a_second(
         assert time.monotonic() - started < 1.0
         assert service.kernel.get(execution_id).status == "cancelled"
         assert terminal_events(service.kernel, execution_id) == ["execution.cancelled"]
+        wait_until(lambda: "this attempt ends as terminated" in caplog.text, "the outcome")
         if where == "in process":
             agent.close()
     assert after == []
+
+
+def test_a_cancel_that_a_heartbeat_finds_is_called_one(tmp_path: Path) -> None:
+    """Not another attempt's doing: the handler is told of all that it can be, the outcome of what
+    it is."""
+    began = threading.Event()
+    seen: list[str] = []
+
+    def handler() -> None:
+        began.set()
+        try:
+            rebuno.execution().wait(60)
+        except LeaseSuperseded as signal:
+            seen.append(str(signal))
+            raise
+
+    with Kernel(tmp_path / "own.db", lease_timeout=1.5) as kernel:
+        execution_id = created(kernel)
+        with background(lambda: attempt(kernel, execution_id, handler)) as thread:
+            assert began.wait(20)
+            kernel.cancel(execution_id)
+            assert thread.result().status == "terminated"
+            assert thread.result().reason == "the execution is cancelled"
+    [told] = seen
+    assert told == ("the execution was cancelled or has ended, or another attempt holds its lease")
 
 
 # -- C9

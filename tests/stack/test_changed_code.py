@@ -16,6 +16,7 @@ from rebuno_sync import CodeChanged
 from rebuno_sync.agent import dispatch
 from rebuno_sync.binding import Binding
 from rebuno_sync.kernel import Kernel
+from rebuno_sync.logs import ExecutionFilter
 
 paid: list[str] = []
 
@@ -93,7 +94,7 @@ def test_c38_a_renamed_tool_is_reported_at_the_first_new_step(
     assert resumed(kernel, renamed) == ["found all cats", "found all dogs"]
     [report] = reports(caplog)
     assert 'tool_call search {"query": "cats"}, tool_call search {"query": "dogs"}' in report
-    assert "first new step, tool_call 'search_all'" in report
+    assert 'first new step, tool_call search_all {"query": "cats"}' in report
     assert reported_before == [1]
 
 
@@ -308,15 +309,20 @@ def test_a_sibling_that_has_not_got_there_yet_is_no_drift(
 def test_what_a_thread_hides_is_reported_at_the_end(
     kernel: Kernel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the latest when the handler returns, also when nothing new was done."""
+    """At the latest when the handler returns, also when nothing new was done; the record is of the
+    execution."""
     interrupted(kernel, lambda: search("a"))
+    caplog.handler.addFilter(of_the_execution := ExecutionFilter())
 
     def handler() -> str:
         return "nothing"
 
     assert resumed(kernel, handler) == "nothing"
+    caplog.handler.removeFilter(of_the_execution)
     [report] = reports(caplog)
     assert "when it returned" in report
+    [record] = [it for it in caplog.records if it.getMessage() == report]
+    assert record.execution_id == kernel.list(limit=1).executions[0].id
 
 
 def test_a_strict_attempt_stops_at_the_second_of_identical_calls_in_threads(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.attempts import attempt, background, created
+from support.faulty_port import FaultyPort
 from support.replays import live_and_replayed, only_step
 from support.waiting import wait_until
 
@@ -148,12 +149,14 @@ def interrupted_while_sleeping(
 ) -> None:
     """An attempt that is ended by its host in the middle of its sleep."""
     contexts: list[Any] = []
+    port = FaultyPort(kernel.agent)
+    port.parks = False
 
     def watched() -> None:
         contexts.append(rebuno.execution())
         handler()
 
-    with background(lambda: attempt(kernel, execution_id, watched)) as thread:
+    with background(lambda: attempt(kernel, execution_id, watched, port=port)) as thread:
         wait_until(
             lambda: any(it.status == "executing" for it in kernel.list_steps(execution_id)),
             "the sleep",

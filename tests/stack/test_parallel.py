@@ -409,3 +409,18 @@ def test_a_call_that_no_thread_could_be_had_for_does_not_hold_up_the_next(kernel
             return pool.submit(add, 1).result(20)
 
     assert rebuno.run(handler, kernel=kernel) == 1
+
+
+def test_an_exit_in_a_call_is_that_effects_failure(kernel: Kernel) -> None:
+    """In a thread of its own it ends nothing."""
+
+    @rebuno.tool
+    def leave() -> None:
+        raise SystemExit(4)
+
+    def handler() -> str:
+        with pytest.raises(ToolError) as raised:
+            rebuno.parallel([leave, (add, 1)])
+        return raised.value.error_type
+
+    assert rebuno.run(handler, kernel=kernel) == "builtins.SystemExit"

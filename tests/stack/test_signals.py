@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import concurrent.futures
 import contextlib
 import inspect
 import threading
@@ -495,10 +496,32 @@ def test_any_other_base_exception_is_a_failure_like_an_exception(
 
 @pytest.mark.parametrize("cls", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("where", ["handler", "body"])
+def test_an_exit_in_a_thread_is_a_failure_like_an_exception(
+    scene: Scene, cls: type[BaseException], where: str
+) -> None:
+    """Only in the main thread it ends the process: anywhere else the attempt would begin again."""
+
+    def throw() -> None:
+        raise cls(4)
+
+    def handler() -> None:
+        rebuno.tool("struck")(throw)() if where == "body" else throw()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(scene.attempt, handler).result(20)
+    assert outcome.status == "failed"
+    told = "tool_error: struck: 4" if where == "body" else f"agent_error: {cls.__name__}: 4"
+    assert scene.kernel.get(scene.execution_id).failure_reason == told
+    steps = scene.kernel.list_steps(scene.execution_id)
+    assert [step.status for step in steps] == (["failed"] if where == "body" else [])
+
+
+@pytest.mark.parametrize("cls", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("where", ["handler", "body"])
 def test_an_interrupt_passes_and_gives_the_lease_back(
     scene: Scene, cls: type[BaseException], where: str
 ) -> None:
-    """Ctrl-C and ``sys.exit`` are not the execution's failure; the step stays as it is."""
+    """In the main thread they are not the execution's failure; the step stays as it is."""
 
     def throw() -> None:
         raise cls

@@ -23,7 +23,7 @@ from support.replays import live_and_replayed, only_step
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
-from rebuno_sync import NoActiveExecution, StepTimeout, ToolError
+from rebuno_sync import NoActiveExecution, PolicyError, StepTimeout, ToolError
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.retrying import RetryPolicy
 
@@ -113,9 +113,51 @@ def test_a_timeout_is_recorded(
     step = only_step(kernel)
     assert (live.step_id, live.tool_id) == (step.step_id, "slow")
     assert step.error["message"] == "timed out after 0.05 s"
-    [told] = [it.getMessage() for it in caplog.records if "still running" in it.getMessage()]
-    assert step.step_id in told
-    assert "blocks_here" in told
+    [told] = [it.getMessage() for it in caplog.records if "timed out" in it.getMessage()]
+    first, *stack = told.splitlines()
+    execution_id = kernel.list(limit=1).executions[0].id
+    assert first == f"execution {execution_id}: slow timed out after 0.05 s, its body goes on at:"
+    assert "blocks_here" in stack[0]
+    assert not [line for line in stack if "/rebuno_sync/" in line]
+
+
+def test_an_at_most_once_call_is_refused_after_its_timeout(
+    kernel: Kernel, released: threading.Event
+) -> None:
+    """It may still happen: the same call again is answered as after a crash, live and replayed."""
+    charged: list[str] = []
+    seen: list[tuple[type[Exception], str]] = []
+
+    def body(order: str) -> None:
+        charged.append(order)
+        released.wait(60)
+
+    def charge(order: str) -> None:
+        try:
+            rebuno.step(
+                "charge",
+                body,
+                args={"order": order},
+                timeout=0.05,
+                idempotency="at_most_once",
+            )
+        except (StepTimeout, PolicyError) as error:
+            seen.append((type(error), getattr(error, "reason", str(error))))
+
+    def handler() -> None:
+        charge("A")
+        charge("A")
+        charge("B")
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rebuno.run(handler, key="k", kernel=kernel)
+    rebuno.run(handler, key="k", kernel=kernel)
+    assert charged == ["A", "B"]
+    assert seen[:3] == seen[3:]
+    assert seen[0] == seen[2] == (StepTimeout, "indeterminate")
+    assert seen[1][0] is PolicyError
 
 
 def test_a_timeout_in_a_nested_effect_is_its_own(kernel: Kernel, released: threading.Event) -> None:

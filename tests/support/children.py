@@ -37,7 +37,8 @@ def say(value: object) -> None:
 class ChildScript:
     """A Python file to be run in processes of its own, with ``folder`` for what they print.
 
-    ``options``: the interpreter's; warnings are errors unless they say otherwise.
+    ``python``: the interpreter. ``options``: its options; warnings are errors unless they say
+    otherwise.
     """
 
     def __init__(
@@ -45,18 +46,20 @@ class ChildScript:
         path: Path,
         folder: Path,
         *,
+        python: str | Path = sys.executable,
         options: tuple[str, ...] = ("-W", "error"),
         **given: object,
     ) -> None:
         self.path = path
         self.folder = folder
+        self.python = str(python)
         self.options = options
         self.given = given
 
     def start(self, **given: object) -> Child:
         """Start it with the arguments of the script and these; paths are passed as text."""
         name = f"{self.path.stem}-{next(_ORDER)}"
-        command = [sys.executable, "-X", "faulthandler", *self.options, str(self.path)]
+        command = [self.python, "-X", "faulthandler", *self.options, str(self.path)]
         return Child(
             [*command, json.dumps({**self.given, **given}, default=str)], self.folder, name
         )

@@ -7,8 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rebuno_sync.errors import NetworkError
-from rebuno_sync.ports import AgentKernel
-from rebuno_sync.types import Execution, LeaseKey, Proposal, Recorded, Renewal, Step, StepDecision
+from rebuno_sync.ports import AgentKernel, ResourceKernel
+from rebuno_sync.types import (
+    Execution,
+    LeaseKey,
+    Proposal,
+    Recorded,
+    Renewal,
+    Spawn,
+    Step,
+    StepDecision,
+    Wake,
+)
 
 __all__ = ["FaultyPort"]
 
@@ -34,6 +44,8 @@ class FaultyPort:
         self._guard = threading.Lock()
         self._faults: dict[str, list[_Fault]] = {}
         self.calls: list[str] = []
+        self.parks = kernel.parks
+        """Whether it can wake whoever sleeps: without, sleeps are waited for under the lease."""
 
     def count(self, method: str) -> int:
         """How often a method was called."""
@@ -98,8 +110,28 @@ class FaultyPort:
         return self._kernel.takes_deltas
 
     @property
+    def takes_leases_back(self) -> bool:
+        return self._kernel.takes_leases_back
+
+    @property
     def keeps_tries(self) -> bool:
         return self._kernel.keeps_tries
+
+    def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
+        return self._through("suspend", lambda: self._kernel.suspend(lease, wake))
+
+    def spawn(self, lease: LeaseKey, spawn: Spawn) -> Execution:
+        return self._through("spawn", lambda: self._kernel.spawn(lease, spawn))
+
+    def get_step(self, execution_id: str, step_id: str) -> Step:
+        return self._through("get_step", lambda: self._kernel.get_step(execution_id, step_id))
+
+    def previous(self, execution_id: str) -> object:
+        return self._through("previous", lambda: self._kernel.previous(execution_id))
+
+    @property
+    def resources(self) -> ResourceKernel:
+        return self._kernel.resources
 
     def get_execution(self, execution_id: str) -> Execution:
         return self._through("get_execution", lambda: self._kernel.get_execution(execution_id))
@@ -144,15 +176,17 @@ class FaultyPort:
         except NetworkError:
             return [Renewal.UNKNOWN] * len(leases)
 
-    def complete(self, lease: LeaseKey, output: str) -> None:
-        return self._through("complete", lambda: self._kernel.complete(lease, output))
+    def complete(self, lease: LeaseKey, output: str, state: str | None = None) -> None:
+        return self._through("complete", lambda: self._kernel.complete(lease, output, state))
 
     def fail(self, lease: LeaseKey, reason: str) -> None:
         return self._through("fail", lambda: self._kernel.fail(lease, reason))
 
-    def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
+    def release(self, lease: LeaseKey, *, interrupted: bool = False, strike: bool = True) -> None:
         name = "release(interrupted)" if interrupted else "release"
-        return self._through(name, lambda: self._kernel.release(lease, interrupted=interrupted))
+        return self._through(
+            name, lambda: self._kernel.release(lease, interrupted=interrupted, strike=strike)
+        )
 
 
 def _lost() -> None:

@@ -1,7 +1,8 @@
 """A model provider on loopback that answers as a test says, and counts what it is asked.
 
-It imitates OpenAI (chat completions, responses) and Anthropic (messages), plain and streamed. An
-answer is a function of the request; a script of answers is used up one by one, its last for ever.
+It imitates OpenAI (chat completions, responses, embeddings), Anthropic (messages), Google (Gemini)
+and Amazon (Bedrock), plain and streamed, as ``provider_bodies`` has it. An answer is a function of
+the request; a script of answers is used up one by one, its last for ever.
 """
 
 from __future__ import annotations
@@ -17,6 +18,21 @@ from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+
+from .provider_bodies import (
+    AMAZON_STREAM,
+    anthropic_message,
+    anthropic_stream,
+    chat_completion,
+    chat_stream,
+    converse_answer,
+    converse_stream,
+    embeddings,
+    gemini_answer,
+    gemini_stream,
+    response_object,
+    response_stream,
+)
 
 __all__ = [
     "Answer",
@@ -34,6 +50,7 @@ __all__ = [
     "reset",
     "response_object",
     "stream",
+    "usual",
 ]
 
 
@@ -170,149 +187,32 @@ def held(release: threading.Event, then: Answer, seconds: float = 60.0) -> Answe
     return answer
 
 
-# -- what the providers say
-
-
-def chat_completion(content: str = "Hello.") -> dict[str, Any]:
-    """OpenAI's chat completion."""
-    message = {"role": "assistant", "content": content, "refusal": None}
-    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-    usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1700000000,
-        "model": "gpt-test",
-        "choices": [choice],
-        "usage": usage,
-    }
-
-
-def chat_stream(words: Iterable[str] = ("Hel", "lo", ".")) -> list[bytes]:
-    """OpenAI's chat completion, streamed; usage in the last chunk."""
-
-    def data(choices: list[Any], **more: Any) -> bytes:
-        chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000}
-        return _data(chunk | {"model": "gpt-test", "choices": choices} | more)
-
-    parts = [
-        data([{"index": 0, "delta": {"content": word}, "finish_reason": None}]) for word in words
-    ]
-    usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
-    parts.append(data([{"index": 0, "delta": {}, "finish_reason": "stop"}]))
-    parts.append(data([], usage=usage))
-    return [*parts, b"data: [DONE]\n\n"]
-
-
-def response_object(content: str = "Hello.") -> dict[str, Any]:
-    """OpenAI's answer of the Responses API."""
-    text = {"type": "output_text", "text": content, "annotations": []}
-    message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
-    return {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1700000000,
-        "status": "completed",
-        "model": "gpt-test",
-        "output": [message | {"content": [text]}],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": {
-            "input_tokens": 11,
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": 7,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": 18,
-        },
-    }
-
-
-def anthropic_message(content: str = "Hello.") -> dict[str, Any]:
-    """Anthropic's message."""
-    return {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "claude-test",
-        "content": [{"type": "text", "text": content}],
-        "stop_reason": "end_turn",
-        "stop_sequence": None,
-        "usage": {"input_tokens": 11, "output_tokens": 7},
-    }
-
-
-def anthropic_stream(words: Iterable[str] = ("Hel", "lo", ".")) -> list[bytes]:
-    """Anthropic's message, streamed."""
-    start = anthropic_message() | {"content": [], "stop_reason": None}
-    start["usage"] = {"input_tokens": 11, "output_tokens": 1}
-    block = {"type": "text", "text": ""}
-    deltas = [
-        {
-            "type": "content_block_delta",
-            "index": 0,
-            "delta": {"type": "text_delta", "text": word},
-        }
-        for word in words
-    ]
-    stop = {"stop_reason": "end_turn", "stop_sequence": None}
-    events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": start},
-        {"type": "content_block_start", "index": 0, "content_block": block},
-        *deltas,
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": stop, "usage": {"output_tokens": 7}},
-        {"type": "message_stop"},
-    ]
-    return [f"event: {event['type']}\n".encode() + _data(event) for event in events]
-
-
-def converse_stream(words: Iterable[str] = ("Hel", "lo", ".")) -> list[bytes]:
-    """Amazon's answer to ConverseStream, in its binary frames."""
-    texts = [{"contentBlockIndex": 0, "delta": {"text": word}} for word in words]
-    usage = {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}
-    return [
-        _amazon_frame("messageStart", {"role": "assistant"}),
-        *(_amazon_frame("contentBlockDelta", text) for text in texts),
-        _amazon_frame("messageStop", {"stopReason": "end_turn"}),
-        _amazon_frame("metadata", {"usage": usage, "metrics": {"latencyMs": 1}}),
-    ]
-
-
-def _amazon_frame(kind: str, payload: dict[str, Any]) -> bytes:
-    names = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
-    headers = b"".join(
-        bytes([len(name)])
-        + name.encode()
-        + b"\x07"
-        + struct.pack(">H", len(value))
-        + value.encode()
-        for name, value in names.items()
-    )
-    body = json.dumps(payload).encode()
-    start = struct.pack(">II", 16 + len(headers) + len(body), len(headers))
-    frame = start + struct.pack(">I", zlib.crc32(start)) + headers + body
-    return frame + struct.pack(">I", zlib.crc32(frame))
-
-
-def _data(value: Any) -> bytes:
-    return b"data: " + json.dumps(value).encode() + b"\n\n"
-
-
 # -- the server
 
 
-def _usual(request: Request, handler: Handler) -> None:
+_SAID: dict[str, tuple[Callable[[], Any], Callable[[], list[bytes]]]] = {
+    "/messages": (anthropic_message, anthropic_stream),
+    "/responses": (response_object, response_stream),
+    "/chat/completions": (chat_completion, chat_stream),
+    "/embeddings": (embeddings, list),
+    ":generateContent": (gemini_answer, list),
+    ":streamGenerateContent": (dict, gemini_stream),
+    "/converse": (converse_answer, list),
+    "/converse-stream": (dict, converse_stream),
+    "/invoke": (anthropic_message, list),
+}
+"""How a path ends -> what its provider says, and says streamed."""
+
+
+def usual(request: Request, handler: Handler) -> None:
     """What the path's provider says, streamed when asked for."""
-    streams = request.method == "POST" and b'"stream":true' in request.body.replace(b" ", b"")
-    if request.path.endswith("/messages"):
-        answer = stream(anthropic_stream()) if streams else plain(anthropic_message())
-    elif request.path.endswith("/responses"):
-        answer = plain(response_object())
-    elif request.path.endswith("/chat/completions"):
-        answer = stream(chat_stream()) if streams else plain(chat_completion())
-    else:
-        answer = plain({"object": "list", "data": []})
+    path = request.path.partition("?")[0]
+    wanted = b'"stream":true' in request.body.replace(b" ", b"")
+    streams = wanted or path.endswith((":streamGenerateContent", "/converse-stream"))
+    nothing: Any = (lambda: {"object": "list", "data": []}, list)
+    said, streamed = next((said for end, said in _SAID.items() if path.endswith(end)), nothing)
+    kind = AMAZON_STREAM if path.endswith("/converse-stream") else "text/event-stream"
+    answer = stream(streamed(), content_type=kind) if streams else plain(said())
     answer(request, handler)
 
 
@@ -333,7 +233,7 @@ class Provider:
     def __init__(self) -> None:
         self._server = _Server(self)
         self._guard = threading.Lock()
-        self._script: list[Answer] = [_usual]
+        self._script: list[Answer] = [usual]
         self.requests: list[Request] = []
         self.connections = 0
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -347,7 +247,7 @@ class Provider:
 
     def answer_as_usual(self) -> None:
         """Answer as the provider would."""
-        self.answer(_usual)
+        self.answer(usual)
 
     def connected(self) -> None:
         """Count a connection."""

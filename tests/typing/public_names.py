@@ -72,8 +72,10 @@ def handler(prompt: str) -> dict[str, int]:
     assert_type(rebuno.random(), float)
     rebuno.sleep(1.5, name="pause")
     assert_type(rebuno.patched("a change"), bool)
-    calls = [(search, prompt, 3), functools.partial(search, prompt, limit=3), lambda: 1]
-    assert_type(rebuno.parallel(calls, max_workers=2), list[Any])
+    both = rebuno.parallel(
+        [(search, prompt, 3), functools.partial(search, prompt, limit=3), lambda: 1], max_workers=2
+    )
+    assert_type(both, list[Any])
 
     context = rebuno.execution()
     assert_type(context.id, str)
@@ -119,6 +121,38 @@ def hosts(kernel: Kernel) -> None:
     assert_type(agent.join(1.0), bool)
     agent.close()
     rebuno.Agent("embedded", kernel=kernel)
+
+
+class Counters:
+    driver_id = "counters"
+
+    def create(self, checkpoint_ref: str | None) -> tuple[list[int], Any]:
+        return [], {}
+
+    def open(self, binding: Any) -> list[int]:
+        return []
+
+
+def environments() -> None:
+    assert_type(rebuno.resource("a", Counters()), list[int])
+    rebuno.resource("a", Counters(), rebuno.CheckpointPolicy(every_steps=2, on_completion=False))
+
+    @rebuno.tool("count", resources=["a"])
+    def add(n: int) -> int:
+        return n
+
+    assert_type(add(1), int)
+
+
+def relatives() -> rebuno.Result:
+    rebuno.subagent("agent", {"n": 1})
+    return rebuno.Result(1, state=rebuno.previous())
+
+
+def forks(kernel: Kernel) -> None:
+    assert_type(kernel.fork("id", 3, policy_bundle=""), types.Execution)
+    assert_type(kernel.fork_points("id"), types.ForkPoints)
+    rebuno.run(count, {"words": []}, key="k", retry_failed=True)
 
 
 def operators() -> None:
@@ -182,3 +216,8 @@ def ask_models(error: Exception) -> None:
     decision = assert_type(context.begin_llm("m", {"model": "m"}), StepDecision)
     context.record_llm(decision.step_id, {"status": 200})
     context.fail_llm(decision.step_id, {"message": "busy"}, final=False)
+
+
+def hand_on(client: rebuno.Client) -> rebuno.Result:
+    assert_type(rebuno.subagent("critic", {"text": "..."}, session="s", client=client), Any)
+    return rebuno.Result(output=1, state=assert_type(rebuno.previous(), Any))

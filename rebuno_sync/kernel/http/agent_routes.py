@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 from ...errors import APIError, api_error
-from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal
-from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Try
+from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal, Wake
+from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Suspend, Try
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
 from .encoding import decision_json, error_json, list_json, step_json
 from .request import Response
+from .resource_routes import captures_in
 
 __all__ = [
     "attempt",
@@ -22,10 +23,12 @@ __all__ = [
     "get_step",
     "heartbeat",
     "list_steps",
+    "previous",
     "put_metadata",
     "release",
     "renew_many",
     "submit",
+    "suspend",
 ]
 
 _MOST_TRIES = 2**31
@@ -37,6 +40,7 @@ _FAIL_STEP = frozenset({"error", "captures", "capture_failures"})
 _ATTEMPT = frozenset({"attempt", "error", "retry_in"})
 _COMPLETE = frozenset({"output", "state"})
 _FAIL = frozenset({"error"})
+_SUSPEND = frozenset({"step_id", "seconds"})
 _BATCH = frozenset({"operations"})
 _OPERATION = frozenset({"op", "step_id"}) | _SUBMIT | _COMPLETE_STEP | _FAIL_STEP | _COMPLETE
 _LEASES = frozenset({"leases"})
@@ -56,6 +60,11 @@ def get_step(call: Call) -> Response:
     execution_id = call.execution_id
     row = call.core.records.step(execution_id, call.names[1], call.principal)
     return json_response(step_json(execution_id, row))
+
+
+def previous(call: Call) -> Response:
+    state = call.core.records.left_behind(call.execution_id, call.principal)
+    return json_response(f'{{"state":{state}}}')
 
 
 # -- one operation
@@ -97,43 +106,60 @@ def heartbeat(call: Call) -> Response:
 
 def release(call: Call) -> Response:
     interrupted = call.request.query("interrupted") == "1"
-    return _one(call, call.execution_id, Release(interrupted, call.core.clock.random()))
+    strike = call.request.query("strike") != "0"
+    operation = Release(interrupted, strike, call.core.clock.random())
+    return _one(call, call.execution_id, operation)
+
+
+def suspend(call: Call) -> Response:
+    wake: Wake | None = None
+    if call.request.body.strip():
+        fields = call.fields(_SUSPEND)
+        if step_id := fields.text("step_id"):
+            wake = Wake(step_id, fields.number("seconds"))
+    return _one(call, call.execution_id, Suspend(wake))
 
 
 def _one(call: Call, execution_id: str, operation: Operation) -> Response:
     (answer,) = call.core.remote.perform(call.asked(execution_id), (operation,))
     if answer.error is not None:
         return failed(answer.error)
+    if answer.suspended is not None:
+        return json_response(json.dumps({"suspended": answer.suspended}))
     if answer.decision is None:
         return no_content()
     return json_response(decision_json(answer.decision))
 
 
 def _submit(fields: Fields) -> Submit:
-    fields.refuse("resources")
     return Submit.of(
         Proposal(
             fields.text("kind"),
             fields.text("target"),
             fields.raw("args") or "null",
             fields.text("idempotency") or Idempotency.SAFE_TO_RETRY,
+            resources=_keys(fields.array("resources")),
         )
     )
 
 
+def _keys(listed: list[object]) -> tuple[str, ...]:
+    keys = tuple(key for key in listed if isinstance(key, str))
+    if len(keys) != len(listed):
+        raise bad_request("resources must be texts")
+    return keys
+
+
 def _complete_step(fields: Fields, step_id: str) -> Settle:
-    fields.refuse("captures", "capture_failures")
-    return Settle.with_result(step_id, fields.raw("result"))
+    return Settle.with_result(step_id, fields.raw("result"), captures_in(fields))
 
 
 def _fail_step(fields: Fields, step_id: str) -> Settle:
-    fields.refuse("captures", "capture_failures")
-    return Settle(step_id, error=fields.raw("error") or "null")
+    return Settle(step_id, error=fields.raw("error") or "null", told=captures_in(fields))
 
 
 def _complete(fields: Fields) -> End:
-    fields.refuse("state")
-    return End(ExecutionStatus.COMPLETED, output=fields.raw("output"))
+    return End(ExecutionStatus.COMPLETED, output=fields.raw("output"), state=fields.raw("state"))
 
 
 def _fail(fields: Fields) -> End:

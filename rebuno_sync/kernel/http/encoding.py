@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...errors import APIError
-from ...types import StepDecision
+from ...types import ResourceView, StepDecision, Touched
+from ..forks import Points
 from ..moment import utc_text
 from ..policy import Report, Trial
 from ..store.rows import AgentRow, ApprovalRow, ExecutionRow, KeyRow, RemovedRow, StepRow
-from ..views import approval_status, dispatch_status, execution_status
+from ..views import approval_status, dispatch_status, execution_status, spawned_by_json
 
 __all__ = [
     "agent_json",
@@ -25,8 +26,10 @@ __all__ = [
     "list_json",
     "number_json",
     "page_json",
+    "points_json",
     "report_json",
     "step_json",
+    "view_json",
 ]
 
 _Member = tuple[str, str | None]
@@ -63,7 +66,7 @@ def list_json(items: Iterable[str]) -> str:
     return "[" + ",".join(items) + "]"
 
 
-def execution_json(row: ExecutionRow) -> str:
+def execution_json(row: ExecutionRow, restoration: dict[str, Any] | None = None) -> str:
     return _object(
         (
             ("id", _text(row.id)),
@@ -77,6 +80,27 @@ def execution_json(row: ExecutionRow) -> str:
             ("deadline_at", _time(row.deadline_at)),
             ("idempotency_key", _unless_empty(row.idempotency_key)),
             ("input_hash", _text(row.input_hash) if isinstance(row, RemovedRow) else None),
+            ("session", _unless_empty(row.session)),
+            ("parent_execution_id", _unless_empty(row.parent)),
+            ("spawned_by", spawned_by_json(row)),
+            ("on_behalf_of", _unless_empty(row.on_behalf_of)),
+            ("forked_from", _unless_empty(row.forked_from)),
+            ("fork_seq", _number(row.fork_seq)),
+            ("restoration", _json(restoration)),
+        )
+    )
+
+
+def points_json(points: Points) -> str:
+    checkpoints = [
+        {name: value for name, value in row._asdict().items() if value is not None}
+        for row in points.checkpoints
+    ]
+    return _object(
+        (
+            ("latest_seq", str(points.latest_seq)),
+            ("resources", _text(points.resources)),
+            ("checkpoints", _text(checkpoints)),
         )
     )
 
@@ -112,7 +136,8 @@ def step_json(execution_id: str, row: StepRow, *, values: bool = True) -> str:
     )
 
 
-_SAID_OF_STEPS = ("rule_id", "reason", "policy_hash", "usage")
+_SAID_OF_EXECUTIONS = ("session", "parent_execution_id", "spawned_by")
+_SAID_OF_STEPS = ("rule_id", "reason", "policy_hash", "usage", "resources", "generations")
 
 
 def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
@@ -131,14 +156,19 @@ def event_json(execution_id: str, row: tuple[Any, ...]) -> str:
             ("attempt", _number(detail.get("attempt"))),
             ("retry_in", _number(detail.get("retry_in"))),
         ]
+    elif subject == "resource" or kind == "execution.forked":
+        payload = [(name, _text(value)) for name, value in detail.items()]
     elif subject == "execution":
-        why = reason if kind in ("execution.failed", "execution.cancelled") else ""
+        ended = kind in ("execution.failed", "execution.cancelled")
+        why = reason if ended else detail.get("reason")
         payload = [
             ("execution_id", _text(execution_id)),
             ("status", _text(execution_status(kind))),
             ("output", output if kind == "execution.completed" else None),
             ("reason", _unless_empty(why)),
             ("deadline_at", _time(detail.get("deadline_at"))),
+            ("wake_at", _time(detail.get("wake_at"))),
+            *((name, _json(detail.get(name))) for name in _SAID_OF_EXECUTIONS),
         ]
     elif subject == "approval":
         payload = [
@@ -256,8 +286,17 @@ def decision_json(decision: StepDecision) -> str:
             ("rule_id", _unless_empty(decision.rule_id)),
             ("attempt", _number(decision.attempt or None)),
             ("retry_in", _number(decision.retry_in if decision.attempt else None)),
+            ("resources", _json([_touched(it) for it in decision.resources])),
         )
     )
+
+
+def _touched(it: Touched) -> dict[str, Any]:
+    return {**it._asdict(), "due": True} if it.due else {"key": it.key, "generation": it.generation}
+
+
+def view_json(view: ResourceView) -> str:
+    return view.model_dump_json(exclude_none=True)
 
 
 def error_json(error: APIError) -> str:

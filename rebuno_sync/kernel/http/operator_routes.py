@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ..executions import Wanted
+from ..records import spawner_in
 from .call import Call, json_response, no_content
-from .decoding import bad_request
+from .decoding import bad_request, uuid_text
 from .encoding import agent_json, event_json, execution_json, list_json, page_json
 from .metrics import CONTENT_TYPE
 from .request import Response
@@ -24,15 +26,9 @@ __all__ = [
     "register_agent",
 ]
 
-_CREATE_UNBUILT = (
-    "agent_version",
-    "concurrency_key",
-    "session",
-    "parent_execution_id",
-    "spawned_by",
-    "on_behalf_of",
-)
-_CREATE = frozenset({"agent_id", "input", "idempotency_key", *_CREATE_UNBUILT})
+_CREATE_UNBUILT = ("agent_version", "concurrency_key")
+_CREATE_TEXTS = ("idempotency_key", "session", "parent_execution_id", "on_behalf_of")
+_CREATE = frozenset({"agent_id", "input", "spawned_by", *_CREATE_TEXTS, *_CREATE_UNBUILT})
 _REGISTER = frozenset({"id", "webhook_url", "secret", "lease_timeout_seconds", "signature"})
 
 
@@ -42,11 +38,26 @@ _REGISTER = frozenset({"id", "webhook_url", "secret", "lease_timeout_seconds", "
 def create(call: Call) -> Response:
     fields = call.fields(_CREATE)
     fields.refuse(*_CREATE_UNBUILT)
-    key = fields.optional_text("idempotency_key")
-    row = call.core.records.create(
-        fields.text("agent_id"), fields.raw("input") or "null", key or None
+    key, session, parent, on_behalf_of = (
+        fields.optional_text(name) or None for name in _CREATE_TEXTS
     )
-    return json_response(execution_json(row), 201)
+    wanted = Wanted(
+        fields.text("agent_id"),
+        fields.raw("input") or "null",
+        key=key,
+        session=session,
+        parent=None if parent is None else _uuid("parent_execution_id", parent),
+        spawner=spawner_in(fields.members("spawned_by")),
+        on_behalf_of=on_behalf_of,
+    )
+    return json_response(execution_json(call.core.records.create(wanted)), 201)
+
+
+def _uuid(name: str, text: str) -> str:
+    found = uuid_text(text)
+    if found is None:
+        raise bad_request(f"{name} is no UUID")
+    return found
 
 
 def list_executions(call: Call) -> Response:
@@ -55,7 +66,11 @@ def list_executions(call: Call) -> Response:
     if limit is None:
         raise bad_request("limit must be a whole number")
     rows, more = call.core.records.page(
-        request.query("agent_id"), request.query("status"), limit, request.query("cursor")
+        request.query("agent_id"),
+        request.query("status"),
+        limit,
+        request.query("cursor"),
+        request.query("session"),
     )
     return json_response(page_json(rows, more))
 

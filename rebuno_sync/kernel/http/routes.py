@@ -8,9 +8,11 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from . import agent_routes as agents
+from . import fork_routes as forks
 from . import key_routes as keys
 from . import operator_routes as operators
 from . import policy_routes as policies
+from . import resource_routes as resources
 from . import stream_routes as streams
 from .auth import Auth
 from .call import Call
@@ -44,6 +46,8 @@ ROUTES: dict[str, dict[str, Route]] = {
     f"{_STEP}/stream": {"POST": Route(Auth.HMAC, streams.publish)},
     _STEP: {"GET": Route(Auth.EITHER, agents.get_step)},
     f"{_EXECUTION}/fail": {"POST": Route(Auth.HMAC, agents.fail)},
+    f"{_EXECUTION}/suspend": {"POST": Route(Auth.HMAC, agents.suspend)},
+    f"{_EXECUTION}/previous": {"GET": Route(Auth.EITHER, agents.previous)},
     f"{_EXECUTION}/release": {"POST": Route(Auth.HMAC, agents.release)},
     "/v0/executions": {
         "POST": Route(Auth.BEARER, operators.create),
@@ -52,6 +56,11 @@ ROUTES: dict[str, dict[str, Route]] = {
     f"{_EXECUTION}/events": {"GET": Route(Auth.BEARER, operators.events)},
     f"{_EXECUTION}/stream": {"GET": Route(Auth.BEARER, streams.listen)},
     f"{_EXECUTION}/cancel": {"POST": Route(Auth.BEARER, operators.cancel)},
+    f"{_EXECUTION}/resources": {"POST": Route(Auth.HMAC, resources.register)},
+    f"{_EXECUTION}/resources/checkpoints": {"POST": Route(Auth.HMAC, resources.checkpoint)},
+    f"{_EXECUTION}/resources/{{key}}/binding": {"POST": Route(Auth.HMAC, resources.bind)},
+    f"{_EXECUTION}/fork": {"POST": Route(Auth.BEARER, forks.fork)},
+    f"{_EXECUTION}/fork-points": {"GET": Route(Auth.BEARER, forks.fork_points)},
     "/v0/agents": {
         "POST": Route(Auth.BEARER, operators.register_agent),
         "GET": Route(Auth.BEARER, operators.list_agents),

@@ -32,6 +32,7 @@ def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
         "UPDATE approvals SET timeout_due = ? + (timeout_at - ?) / 1e6 WHERE status = 'pending'",
         (boottime, now),
     )
+    db.execute("UPDATE wakes SET due = ? + (due_at - ?) / 1e6", (boottime, now))
     db.execute("UPDATE rate_buckets SET filled = ? + (filled_at - ?) / 1e6", (boottime, now))
     db.execute("DELETE FROM owners")
     db.execute("DELETE FROM listeners")

@@ -35,12 +35,22 @@ def was_rate_limited(db: sqlite3.Connection, execution: int) -> bool:
     return db.execute(sql, (execution,)).fetchone() is not None
 
 
-def spent_tokens(db: sqlite3.Connection, execution: int) -> int:
-    """What the model calls of an execution have used up."""
-    found: int = db.execute(
-        "SELECT coalesce(sum(json_extract(usage, '$.input_tokens')"
-        " + json_extract(usage, '$.output_tokens')), 0)"
-        " FROM steps WHERE execution = ? AND usage IS NOT NULL",
-        (execution,),
-    ).fetchone()[0]
-    return found
+def set_usage(db: sqlite3.Connection, step: int, usage: str) -> None:
+    """``usage``: JSON with ``input_tokens`` and ``output_tokens``."""
+    db.execute("UPDATE steps SET usage = ? WHERE n = ?", (usage, step))
+
+
+_SPENT = """
+SELECT coalesce(sum(json_extract(usage, '$.input_tokens')
+                    + json_extract(usage, '$.output_tokens')), 0)
+FROM steps WHERE usage IS NOT NULL AND execution """
+_OF_ITS_SESSION = """IN (
+  SELECT e.n FROM executions e JOIN executions one ON one.session = e.session WHERE one.n = ?)"""
+
+
+def spent_tokens(db: sqlite3.Connection, execution: int, scope: str) -> int:
+    """What the model calls of an execution, or of its session if it has one, have used up."""
+    found: int = 0
+    if scope == "session":
+        found = db.execute(_SPENT + _OF_ITS_SESSION, (execution,)).fetchone()[0]
+    return found or int(db.execute(_SPENT + "= ?", (execution,)).fetchone()[0])

@@ -62,6 +62,14 @@ class ExecutionRow(NamedTuple):
     updated_at: int
     deadline_at: int | None
     deadline_due: float | None
+    max_attempts: int
+    session: str | None
+    parent: str | None
+    spawner: str | None
+    spawner_step: str | None
+    on_behalf_of: str | None
+    forked_from: str | None = None
+    fork_seq: int | None = None
 
 
 class RemovedRow(ExecutionRow):

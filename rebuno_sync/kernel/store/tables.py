@@ -16,6 +16,8 @@ _EXECUTION = ", ".join(ExecutionRow._fields)
 _STEP = ", ".join(StepRow._fields)
 _NEW_STEP = ", ".join(StepRow._fields[1:-3])
 _DISPATCH = ", ".join(DispatchRow._fields)
+_INPUT = ExecutionRow._fields.index("input") - 1
+"""Where the input is in a row without its number."""
 _ARGS = StepRow._fields.index("args") - 1
 """Where the arguments are in a row without its number."""
 
@@ -57,6 +59,13 @@ def execution(db: sqlite3.Connection, execution_id: str) -> ExecutionRow | None:
     return _execution(db, db.execute(sql, (execution_id,)).fetchone())
 
 
+def execution_by_number(db: sqlite3.Connection, n: int) -> ExecutionRow:
+    row = db.execute(f"SELECT {_EXECUTION} FROM executions WHERE n = ?", (n,)).fetchone()
+    found = _execution(db, row)
+    assert found is not None
+    return found
+
+
 def execution_id(db: sqlite3.Connection, n: int) -> str:
     found: str = db.execute("SELECT id FROM executions WHERE n = ?", (n,)).fetchone()[0]
     return found
@@ -68,10 +77,12 @@ def execution_by_key(db: sqlite3.Connection, agent_id: str, key: str) -> Executi
 
 
 def executions(
-    db: sqlite3.Connection, agent_id: str, status: str, before: str, limit: int
+    db: sqlite3.Connection, agent_id: str, status: str, before: str, limit: int, session: str = ""
 ) -> list[ExecutionRow]:
-    """Newest first; ``agent_id``, ``status`` and ``before`` (an id) filter when not empty."""
+    """Newest first; ``agent_id``, ``status``, ``before`` (an id) and ``session`` filter when not
+    empty."""
     filters = [("agent_id = ?", agent_id), ("status = ?", status), ("id < ?", before)]
+    filters.append(("session = ?", session))
     used = [(text, value) for text, value in filters if value]
     where = " AND ".join(text for text, _ in used) or "TRUE"
     sql = f"SELECT {_EXECUTION} FROM executions WHERE {where} ORDER BY id DESC LIMIT ?"
@@ -83,31 +94,12 @@ def executions_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
     return db.execute("SELECT status, count(*) FROM executions GROUP BY status").fetchall()
 
 
-def insert_execution(
-    db: sqlite3.Connection,
-    *,
-    execution_id: str,
-    agent_id: str,
-    input_json: str,
-    key: str | None,
-    now: int,
-    deadline_at: int | None,
-    deadline_due: float | None,
-) -> int:
-    cursor = db.execute(
-        "INSERT INTO executions (id, agent_id, status, input, idempotency_key, created_at,"
-        " updated_at, deadline_at, deadline_due) VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?)",
-        (
-            execution_id,
-            agent_id,
-            texts.pack(db, input_json),
-            key,
-            now,
-            now,
-            deadline_at,
-            deadline_due,
-        ),
-    )
+def insert_execution(db: sqlite3.Connection, row: Sequence[object]) -> int:
+    """``row`` is an ``ExecutionRow`` without its number."""
+    marks = ", ".join("?" * len(row))
+    values = list(row)
+    values[_INPUT] = texts.pack(db, str(values[_INPUT]))
+    cursor = db.execute(f"INSERT INTO executions ({_EXECUTION[3:]}) VALUES ({marks})", values)
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 
@@ -120,11 +112,12 @@ def end_execution(
     *,
     output: str | None = None,
     reason: str = "",
+    state: str | None = None,
 ) -> None:
     db.execute(
-        "UPDATE executions SET status = ?, output = ?, failure_reason = ?, updated_at = ?"
-        " WHERE n = ?",
-        (status, output, reason, now, n),
+        "UPDATE executions SET status = ?, output = ?, failure_reason = ?, state = ?,"
+        " updated_at = ? WHERE n = ?",
+        (status, output, reason, state, now, n),
     )
 
 
@@ -207,6 +200,12 @@ def _step(row: tuple[object, ...] | None) -> StepRow | None:
 def step(db: sqlite3.Connection, execution: int, step_id: str) -> StepRow | None:
     sql = f"SELECT {_STEP} FROM steps WHERE execution = ? AND step_id = ?"
     return _step(db.execute(sql, (execution, step_id)).fetchone())
+
+
+def step_by_number(db: sqlite3.Connection, n: int) -> StepRow:
+    found = _step(db.execute(f"SELECT {_STEP} FROM steps WHERE n = ?", (n,)).fetchone())
+    assert found is not None
+    return found
 
 
 def steps(db: sqlite3.Connection, execution: int, *, terminal: bool = False) -> list[StepRow]:

@@ -114,12 +114,10 @@ def set_status(db: sqlite3.Connection, execution: int, status: str, now: int) ->
     db.execute(sql, (status, now, execution))
 
 
-def last_dispatch(db: sqlite3.Connection, execution: int) -> tuple[str, int]:
-    """Agent and most attempts of an execution's latest dispatch."""
-    found: tuple[str, int] = db.execute(
-        "SELECT agent_id, max_attempts FROM dispatches WHERE execution = ? ORDER BY n DESC LIMIT 1",
-        (execution,),
-    ).fetchone()
+def terms(db: sqlite3.Connection, execution: int) -> tuple[str, int]:
+    """Whom an execution's dispatches are for, and the most attempts of each."""
+    sql = "SELECT agent_id, max_attempts FROM executions WHERE n = ?"
+    found: tuple[str, int] = db.execute(sql, (execution,)).fetchone()
     return found
 
 

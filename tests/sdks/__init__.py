@@ -1,0 +1,1 @@
+"""The current packages of model providers and frameworks, each over a recording client."""
