@@ -111,7 +111,15 @@ class KernelApp:
             return Response(405, content_type="", headers=(("Allow", ", ".join(found.methods)),))
         scopes = scopes_of(found.pattern, request.method)
         principal = self._authenticator.principal(route.auth, scopes, request)
-        call = Call(self._core, request, principal, found.names, self._metrics, _document)
+        call = Call(
+            self._core,
+            request,
+            principal,
+            found.names,
+            self._metrics,
+            lambda more: self._authenticator.check_bearer(more, request),
+            _document,
+        )
         return route.handle(call)
 
 

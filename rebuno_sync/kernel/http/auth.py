@@ -60,10 +60,10 @@ class Authenticator:
         signed = request.header("REBUNO_AGENT_ID") or request.header("REBUNO_SIGNATURE")
         if auth is Auth.HMAC or (auth is Auth.EITHER and signed):
             return self._signer(request)
-        self._check_bearer(scopes, request)
+        self.check_bearer(scopes, request)
         return ""
 
-    def _check_bearer(self, scopes: frozenset[Scope], request: Request) -> None:
+    def check_bearer(self, scopes: frozenset[Scope], request: Request) -> None:
         """Without a token anybody may; a header that is sent must be right all the same."""
         header = request.header("AUTHORIZATION")
         if not header and not self._token:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from ...errors import APIError
+from ...types import Scope
 from ..core import Core
 from ..operations import Asked
 from .decoding import Fields, bad_request, decode, lease_of, uuid_text
@@ -25,6 +26,8 @@ class Call(NamedTuple):
     names: tuple[str, ...]
     """What the path names, unescaped."""
     metrics: Metrics
+    require: Callable[[frozenset[Scope]], None]
+    """Raises ``forbidden`` for an API key without these scopes, beside those of the route."""
     document: Callable[[], bytes]
     """The description of all routes, as JSON."""
 

@@ -59,6 +59,15 @@ _STEP_BODY = {
     "target": _TEXT,
     "args": _ANY,
     "idempotency": {"enum": ["safe_to_retry", "at_most_once"]},
+    "resources": _list(_TEXT),
+}
+_CAPTURED = {
+    "captures": _list(
+        _object(("key", "checkpoint_ref"), key=_TEXT, generation=_INTEGER, checkpoint_ref=_TEXT)
+    ),
+    "capture_failures": _list(
+        _object(("key", "error"), key=_TEXT, generation=_INTEGER, error=_TEXT)
+    ),
 }
 _LEASE = _object(
     ("execution_id", "dispatch_id", "dispatch_attempt"),
@@ -73,7 +82,28 @@ _OPERATION = _object(
     result=_ANY,
     error=_ANY,
     output=_ANY,
+    state=_ANY,
     **_STEP_BODY,
+    **_CAPTURED,
+)
+_NEW_EXECUTION = _object(
+    ("agent_id",),
+    agent_id=_TEXT,
+    input=_ANY,
+    idempotency_key=_TEXT,
+    session=_TEXT,
+    parent_execution_id=_TEXT,
+    spawned_by=_object(("execution_id", "step_id"), execution_id=_TEXT, step_id=_TEXT),
+    on_behalf_of=_TEXT,
+)
+_RESOURCE = _object(
+    ("key", "driver_id"),
+    key=_TEXT,
+    driver_id=_TEXT,
+    configuration=_ANY,
+    coverage_reuse={"type": "boolean"},
+    every_steps=_INTEGER,
+    on_completion={"type": ["boolean", "null"]},
 )
 _AGENT = _object(
     ("id",),
@@ -120,12 +150,15 @@ DESCRIBED: dict[str, Described] = {
         "Create an execution, or find the one that has the idempotency key.",
         _ref("Execution"),
         201,
-        _object(("agent_id",), agent_id=_TEXT, input=_ANY, idempotency_key=_TEXT),
+        _NEW_EXECUTION,
     ),
     f"GET {_EXECUTIONS}": Described(
         "A page of executions, newest first.",
         _ref("ExecutionPage"),
-        query={"agent_id": "string", "status": "string", "limit": "integer", "cursor": "string"},
+        query={
+            **dict.fromkeys(("agent_id", "status", "session", "cursor"), "string"),
+            "limit": "integer",
+        },
     ),
     f"GET {_EXECUTION}": Described("One execution.", _ref("Execution")),
     f"GET {_EXECUTION}/events": Described(
@@ -137,6 +170,16 @@ DESCRIBED: dict[str, Described] = {
         content_type="text/event-stream",
     ),
     f"POST {_EXECUTION}/cancel": Described("End it.", status=204),
+    f"POST {_EXECUTION}/fork": Described(
+        "A new execution with what was settled until an event.",
+        _ref("Execution"),
+        201,
+        _object(("at_seq",), at_seq=_INTEGER, session=_TEXT, policy_bundle=_TEXT),
+    ),
+    f"GET {_EXECUTION}/fork-points": Described("Where it can be forked.", _ref("ForkPoints")),
+    f"GET {_EXECUTION}/previous": Described(
+        "What the execution before it left.", _object(("state",), state=_ANY)
+    ),
     f"GET {_EXECUTION}/steps": Described(
         "Its recorded steps, by id.", _list(_ref("Step")), query={"status": "string"}
     ),
@@ -145,10 +188,10 @@ DESCRIBED: dict[str, Described] = {
         "Submit an effect.", _ref("Decision"), body=_object(**_STEP_BODY), lease=True
     ),
     f"POST {_STEP}/complete": Described(
-        "Record a result.", _ref("Decision"), body=_object(result=_ANY), lease=True
+        "Record a result.", _ref("Decision"), body=_object(result=_ANY, **_CAPTURED), lease=True
     ),
     f"POST {_STEP}/fail": Described(
-        "Record an error.", _ref("Decision"), body=_object(error=_ANY), lease=True
+        "Record an error.", _ref("Decision"), body=_object(error=_ANY, **_CAPTURED), lease=True
     ),
     f"POST {_STEP}/attempt": Described(
         "Tell of a failed try that another will follow.",
@@ -170,10 +213,29 @@ DESCRIBED: dict[str, Described] = {
     ),
     f"POST {_EXECUTION}/heartbeat": Described("Renew a lease.", status=204, lease=True),
     f"POST {_EXECUTION}/complete": Described(
-        "End it with its output.", status=204, body=_object(output=_ANY), lease=True
+        "End it with its output.", status=204, body=_object(output=_ANY, state=_ANY), lease=True
     ),
     f"POST {_EXECUTION}/fail": Described(
         "End it as failed.", status=204, body=_object(error=_TEXT), lease=True
+    ),
+    f"POST {_EXECUTION}/suspend": Described(
+        "Give a lease back until something happens, or for the time of a sleep.",
+        _object(("suspended",), suspended={"type": "boolean"}),
+        body=_object(step_id=_TEXT, seconds=_NUMBER),
+        body_required=False,
+        lease=True,
+    ),
+    f"POST {_EXECUTION}/resources": Described(
+        "Register a resource.", _ref("ResourceView"), body=_RESOURCE, lease=True
+    ),
+    f"POST {_EXECUTION}/resources/checkpoints": Described(
+        "Tell of captures of resources.", status=204, body=_object(**_CAPTURED), lease=True
+    ),
+    f"POST {_EXECUTION}/resources/{{key}}/binding": Described(
+        "Say what a resource's driver opens.",
+        status=204,
+        body=_object(("binding",), binding=_ANY),
+        lease=True,
     ),
     f"POST {_EXECUTION}/release": Described(
         "Give a lease back.", status=204, query={"interrupted": "string"}, lease=True

@@ -16,7 +16,9 @@ from ...types import (
     Event,
     Execution,
     ExecutionPage,
+    ForkPoints,
     PolicyReport,
+    ResourceView,
     Scope,
     Step,
 )
@@ -26,7 +28,10 @@ from .scopes import SCOPES
 
 __all__ = ["Asks", "document"]
 
-_MODELS = (Execution, ExecutionPage, Step, Event, Agent, ApiKey, Approval, PolicyReport)
+_MODELS = (
+    *(Execution, ExecutionPage, Step, Event, Agent, ApiKey, Approval),
+    *(ForkPoints, PolicyReport, ResourceView),
+)
 _WITH_BODY = frozenset({"POST", "PUT"})
 
 _SECURITY: dict[Auth, list[dict[str, list[str]]]] = {
