@@ -12,11 +12,22 @@ from .lifecycle import live_execution
 from .moment import Moment
 from .retention import removed_by_id, removed_by_key
 from .store import Connection, calls, kinship, queue, tables, wakes
-from .store.rows import ExecutionRow
+from .store.rows import ExecutionRow, RemovedRow
 from .subagents import Spawner
 from .suspension import Entry
 
-__all__ = ["Wanted", "cancel", "create", "detail_of", "end", "expire", "find", "get", "left_behind"]
+__all__ = [
+    "Wanted",
+    "cancel",
+    "create",
+    "detail_of",
+    "end",
+    "expire",
+    "find",
+    "get",
+    "kept",
+    "left_behind",
+]
 
 CLIENT_CANCELLED = "client_cancelled"
 DEADLINE_EXCEEDED = "deadline_exceeded"
@@ -27,6 +38,18 @@ def get(db: Connection, execution_id: str) -> ExecutionRow:
     row = tables.execution(db, execution_id) or removed_by_id(db, execution_id)
     if row is None:
         raise api_error("not_found", f"not found: execution {execution_id}", 404)
+    return row
+
+
+def kept(db: Connection, execution_id: str) -> ExecutionRow:
+    """One that is here with all that it did."""
+    row = get(db, execution_id)
+    if isinstance(row, RemovedRow):
+        raise api_error(
+            "not_found",
+            f"not found: execution {execution_id} was removed some time after its end",
+            404,
+        )
     return row
 
 
@@ -108,7 +131,7 @@ def create(
 
 def _check_relatives(db: Connection, wanted: Wanted) -> None:
     if wanted.parent is not None:
-        sessions.check_parent(get(db, wanted.parent), wanted.agent_id)
+        sessions.check_parent(kept(db, wanted.parent), wanted.agent_id)
         if wanted.session is not None:
             sessions.check_new(db, wanted.session)
     if wanted.spawner is not None:

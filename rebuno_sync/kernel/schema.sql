@@ -53,6 +53,9 @@ CREATE TABLE executions (
   policy_bundle   TEXT                     -- of a fork, instead of its agent's
 );
 CREATE INDEX executions_by_session ON executions (session, status, id) WHERE session IS NOT NULL;
+CREATE INDEX executions_by_session_age ON executions (session, updated_at) WHERE session IS NOT NULL;
+CREATE INDEX executions_by_parent ON executions (parent) WHERE parent IS NOT NULL;
+CREATE INDEX executions_by_source ON executions (forked_from) WHERE forked_from IS NOT NULL;
 CREATE INDEX executions_by_spawner ON executions (spawner, spawner_step) WHERE spawner IS NOT NULL;
 CREATE UNIQUE INDEX executions_by_key ON executions (agent_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX executions_by_agent ON executions (agent_id, id);

@@ -10,16 +10,17 @@ from collections.abc import Callable
 
 from ..errors import APIError, api_error
 from ..ports import Clock
-from . import executions
+from . import executions, sessions
 from .moment import Moment
 from .retention import removed_by_id
-from .store import Connection, Store, portable, tables
+from .store import Connection, Store, kinship, portable, tables
 from .store.portable import Row
 from .store.rows import ExecutionRow
 
 __all__ = ["Transfer"]
 
 _FORMAT = 1
+_BEGUN = ("running", "blocked")
 
 
 class Transfer:
@@ -33,12 +34,7 @@ class Transfer:
         """All that is recorded of an execution, whether or not it has ended."""
 
         def work(db: Connection) -> list[Row]:
-            n = executions.get(db, execution_id).n
-            if not n:
-                raise api_error(
-                    "not_found", f"not found: execution {execution_id} was removed", 404
-                )
-            return portable.rows_of(db, n)
+            return portable.rows_of(db, executions.kept(db, execution_id).n)
 
         rows = self._store().read(work)
         lines = [{"rebuno_execution": _FORMAT, "id": execution_id}]
@@ -53,10 +49,14 @@ class Transfer:
 
         def work(db: Connection) -> ExecutionRow:
             _check(db, row["id"], row["agent_id"], row.get("idempotency_key"))
+            if row["status"] in _BEGUN and (session := row.get("session")):
+                _check_session(db, session)
             try:
                 portable.put_rows(db, rows, now.wall, now.boottime)
             except (ValueError, TypeError, AttributeError) as error:
                 raise _invalid(f"{error}; was it exported by a newer version?") from error
+            if session := row.get("session"):
+                sessions.admit(db, session, now)
             return executions.get(db, row["id"])
 
         store = self._store()
@@ -79,6 +79,8 @@ def _read(text: str) -> list[Row]:
         texts = [rows[0].columns[name] for name in ("id", "agent_id", "input", "status")]
         if not all(isinstance(value, str) for value in texts):
             raise _invalid("its execution is incomplete")
+        if not isinstance(rows[0].columns.get("session", ""), str | None):
+            raise _invalid("its session is no text")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _invalid(f"{type(error).__name__}: {error}") from error
     return rows
@@ -91,6 +93,11 @@ def _check(db: Connection, execution_id: str, agent_id: str, key: str | None) ->
         raise api_error("not_found", f"not found: agent {agent_id!r} is not registered", 404)
     if key is not None and (holder := executions.find(db, agent_id, key)):
         raise _conflict(f"execution {holder.id} has the key {key!r} of {agent_id!r} here")
+
+
+def _check_session(db: Connection, session: str) -> None:
+    if kinship.in_session(db, session, "'running', 'blocked'"):
+        raise _conflict(f"session {session!r} has an execution here that has not ended")
 
 
 def _conflict(detail: str) -> APIError:

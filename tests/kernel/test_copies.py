@@ -15,6 +15,7 @@ from rebuno_sync.clock import ManualClock
 from rebuno_sync.errors import ConflictError, NotFoundError, StorageError, ValidationError
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.kernel.store import Database, Store, tables
+from rebuno_sync.types import Capture, Registration, Wake
 
 from .moves import AGENT, ask_for, attempt, call, kinds, once, perform, start
 
@@ -150,6 +151,45 @@ def test_timers_go_on_in_the_other_file(tmp_path: Path, clock: ManualClock) -> N
         assert other.get(execution.id).status == "running"
         elsewhere.advance(2)
         assert other.get(execution.id).status == "cancelled"
+
+
+def test_a_sleep_and_a_resource_move_along(kernel: Kernel, other: Kernel) -> None:
+    """The execution wakes there when it would have here, and finds its resource as it was."""
+    lease = start(kernel)
+    repo = Registration("repo", "git", "{}", every_steps=1)
+    view = kernel.agent.resources.register(lease, repo)
+    kernel.agent.resources.keep(lease, [Capture("repo", view.generation, "ref")], [])
+    sleep = kernel.agent.submit(lease, call("sleep"))
+    assert kernel.agent.suspend(lease, Wake(sleep.step_id, 60))
+    text = kernel.export_execution(lease.execution_id)
+    other.import_execution(text)
+    assert other.export_execution(lease.execution_id) == text
+    assert other.claim(lease.execution_id) is None
+    assert other.fork_points(lease.execution_id) == kernel.fork_points(lease.execution_id)
+
+
+def test_an_execution_of_a_session_moves(kernel: Kernel, other: Kernel) -> None:
+    """What waits for its session waits for it there; of those that have begun, there is one at a
+    time in a file."""
+    first, second = (kernel.create(AGENT, session="s") for _ in range(2))
+    other.create(AGENT, session="s")
+    with pytest.raises(ConflictError, match="session 's' has an execution here"):
+        other.import_execution(kernel.export_execution(first.id))
+    assert other.import_execution(kernel.export_execution(second.id)).status == "pending"
+
+
+def test_a_parent_and_its_subagent_move(kernel: Kernel, other: Kernel) -> None:
+    """In any order; the child's end settles the step that it stands for."""
+    lease = start(kernel)
+    step = kernel.agent.submit(lease, call()).step_id
+    spawned_by = {"execution_id": lease.execution_id, "step_id": step}
+    child = kernel.create(AGENT, spawned_by=spawned_by)
+    for one in (child.id, lease.execution_id):
+        other.import_execution(kernel.export_execution(one))
+    assert other.get(child.id).spawned_by == spawned_by
+    other.agent.complete(attempt(other, child.id), "7")
+    (settled,) = other.list_steps(lease.execution_id)
+    assert (settled.status, settled.result) == ("succeeded", 7)
 
 
 def test_what_cannot_be_taken_in(kernel: Kernel, other: Kernel, clock: ManualClock) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 import rebuno_sync as rebuno
 from rebuno_sync.clock import ManualClock
-from rebuno_sync.errors import ConflictError, NotFoundError
+from rebuno_sync.errors import ConflictError, ExecutionFailed, NotFoundError
 from rebuno_sync.kernel import Kernel
-from rebuno_sync.types import Execution
+from rebuno_sync.kernel.store import graves
+from rebuno_sync.types import Capture, Execution, Registration, Wake
 
 from .moves import AGENT, ask_for, attempt, call, once, perform, start
 
@@ -208,3 +209,124 @@ def test_c40_run_with_a_key_of_a_removed_execution(path: Path, clock: ManualCloc
         with pytest.raises(ConflictError, match="too large to keep"):
             rebuno.run(times, {"n": 2000}, key="k2000", kernel=kernel)
         assert calls == []
+
+
+# -- executions that belong together
+
+
+def completed_of(kernel: Kernel, session: str) -> Execution:
+    """The session's next execution, completed."""
+    execution = kernel.create(AGENT, session=session)
+    kernel.agent.complete(attempt(kernel, execution.id), '"left"')
+    return execution
+
+
+def test_a_session_goes_as_a_whole(kernel: Kernel, clock: ManualClock) -> None:
+    """While one of its executions lives or is young, those before it stay (protocol.md 9.8)."""
+    completed_of(kernel, "s")
+    clock.advance(DAY + 1)
+    lease = attempt(kernel, kernel.create(AGENT, session="s").id)
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 0
+    kernel.agent.release(lease)
+    again = attempt(kernel, lease.execution_id)
+    assert kernel.agent.previous(lease.execution_id) == "left"
+    kernel.agent.complete(again, "1")
+    assert sweep(kernel) == 0
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 2
+
+
+def test_a_parent_stays_while_its_state_may_be_asked_for(
+    kernel: Kernel, clock: ManualClock
+) -> None:
+    """Once the execution that goes on from it has ended, it goes, and nothing names it."""
+    parent = finish(kernel, output="left")
+    child = kernel.create(AGENT, parent_execution_id=parent.id)
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 0
+    lease = attempt(kernel, child.id)
+    assert kernel.agent.previous(child.id) == "left"
+    kernel.agent.complete(lease, "1")
+    assert sweep(kernel) == 1
+    assert kernel.get(child.id).parent_execution_id is None
+    with pytest.raises(NotFoundError):
+        kernel.get(parent.id)
+
+
+def test_a_fork_outlives_its_source(kernel: Kernel, clock: ManualClock) -> None:
+    """And does not name it any more; its log still tells of it."""
+    source = finish(kernel)
+    fork = kernel.fork(source.id, len(kernel.events(source.id)))
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 1
+    left = kernel.get(fork.id)
+    assert (left.forked_from, left.fork_seq) == (None, 0)
+    (forked,) = [it for it in kernel.events(fork.id) if it.type == "execution.forked"]
+    assert forked.payload["source_execution_id"] == source.id
+    assert len(kernel.list_steps(fork.id)) == 1
+
+
+def test_a_subagent_outlives_its_parent(kernel: Kernel, clock: ManualClock) -> None:
+    """It ended later, so it goes later, and does not name its parent any more."""
+    lease = start(kernel)
+    step = kernel.agent.submit(lease, call()).step_id
+    spawned_by = {"execution_id": lease.execution_id, "step_id": step}
+    child = kernel.create(AGENT, spawned_by=spawned_by)
+    assert kernel.get(child.id).spawned_by == spawned_by
+    kernel.agent.complete(lease, "1")
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 2
+    assert rows(kernel, "executions") == 0
+
+
+def test_nothing_is_left_of_sleeps_and_resources(kernel: Kernel, clock: ManualClock) -> None:
+    """Every table with rows of an execution is emptied of them."""
+    lease = start(kernel)
+    kernel.agent.resources.register(lease, Registration("repo", "git", "{}", every_steps=1))
+    view = kernel.agent.resources.register(lease, Registration("repo", "git", "{}", every_steps=1))
+    kernel.agent.resources.keep(lease, [Capture("repo", view.generation, "ref")], [])
+    sleep = kernel.agent.submit(lease, call("sleep"))
+    assert kernel.agent.suspend(lease, Wake(sleep.step_id, 60))
+    assert [rows(kernel, table) for table in ("resources", "checkpoints", "wakes")] == [1, 1, 1]
+    kernel.cancel(lease.execution_id)
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 1
+    left = kernel.core.store().read(
+        lambda db: [table for table in graves.tables_of_executions(db) if rows(kernel, table)]
+    )
+    assert left == []
+
+
+def test_c40_what_was_removed_is_no_parent_and_no_source(
+    kernel: Kernel, clock: ManualClock
+) -> None:
+    """Its outcome is kept for its key, what it did is not; the error says so."""
+    gone = finish(kernel, "k")
+    clock.advance(DAY + 1)
+    assert sweep(kernel) == 1
+    for ask in (
+        lambda: kernel.create(AGENT, parent_execution_id=gone.id),
+        lambda: kernel.fork(gone.id, 1),
+        lambda: kernel.fork_points(gone.id),
+        lambda: kernel.export_execution(gone.id),
+    ):
+        with pytest.raises(NotFoundError, match="was removed some time after its end"):
+            ask()
+
+
+def fails(n: int) -> str:
+    raise RuntimeError(f"no {n}")
+
+
+def test_c40_what_failed_and_was_removed_is_not_retried(path: Path, clock: ManualClock) -> None:
+    """Asking to retry it says so, and why it failed; without that, its old failure is raised."""
+    with Kernel(path, clock=clock) as kernel:
+        with pytest.raises(ExecutionFailed):
+            rebuno.run(fails, {"n": 1}, key="k", kernel=kernel)
+        clock.advance(DAY + 1)
+        assert kernel.core.retention.sweep() == 1
+        with pytest.raises(ConflictError, match=r"no 1.* cannot be retried; use another key"):
+            rebuno.run(fails, {"n": 1}, key="k", kernel=kernel, retry_failed=True)
+        with pytest.raises(ExecutionFailed, match="no 1"):
+            rebuno.run(fails, {"n": 1}, key="k", kernel=kernel)

@@ -6,6 +6,7 @@ import sqlite3
 from typing import NamedTuple
 
 from . import texts
+from .tables import LIVE
 
 _ENDED = "status IN ('completed', 'failed', 'cancelled')"
 
@@ -28,6 +29,9 @@ class Tombstone(NamedTuple):
 
 _FIELDS = ", ".join(Tombstone._fields)
 
+_LINKS = {"parent": (), "spawner": ("spawner_step",), "forked_from": ("fork_seq",)}
+"""Columns of an execution that name another one, with those that tell more of it."""
+
 
 _PACKED = """
 SELECT args FROM steps WHERE execution = ? AND typeof(args) = 'blob'
@@ -35,13 +39,22 @@ UNION ALL SELECT input FROM executions WHERE n = ? AND typeof(input) = 'blob'"""
 
 
 def ended_before(db: sqlite3.Connection, wall: int, limit: int) -> list[str]:
-    """The ids of executions that have ended before ``wall``, the oldest first."""
+    """The ids of executions that have ended before ``wall``, the oldest first.
+
+    Those of a session stay until all of it have, and a parent stays while one lives that goes on
+    from its state.
+    """
     # The planner would take the index of the statuses, and sort all that have ended.
-    sql = (
-        f"SELECT id FROM executions INDEXED BY executions_ended WHERE {_ENDED} AND updated_at < ?"
-        " ORDER BY updated_at LIMIT ?"
-    )
-    return [row[0] for row in db.execute(sql, (wall, limit))]
+    sql = f"""
+    SELECT id FROM executions e INDEXED BY executions_ended
+    WHERE {_ENDED} AND updated_at < :wall
+      AND (session IS NULL OR NOT EXISTS (
+        SELECT 1 FROM executions o WHERE o.session = e.session AND o.{LIVE}
+        UNION ALL
+        SELECT 1 FROM executions o WHERE o.session = e.session AND o.updated_at >= :wall))
+      AND NOT EXISTS (SELECT 1 FROM executions o WHERE o.parent = e.id AND o.{LIVE})
+    ORDER BY updated_at LIMIT :limit"""
+    return [row[0] for row in db.execute(sql, {"wall": wall, "limit": limit})]
 
 
 def bury(db: sqlite3.Connection, row: Tombstone) -> None:
@@ -50,7 +63,11 @@ def bury(db: sqlite3.Connection, row: Tombstone) -> None:
 
 
 def remove(db: sqlite3.Connection, n: int) -> None:
-    """Remove an execution with everything that belongs to it."""
+    """Remove an execution with everything that belongs to it; nothing names it any more."""
+    for link, others in _LINKS.items():
+        cleared = ", ".join(f"{column} = NULL" for column in (link, *others))
+        of_it = "(SELECT id FROM executions WHERE n = ?)"
+        db.execute(f"UPDATE executions SET {cleared} WHERE {link} = {of_it}", (n,))
     of_it = "WHERE dispatch IN (SELECT n FROM dispatches WHERE execution = ?)"
     for table in ("occurrences", "requests"):
         db.execute(f"DELETE FROM {table} {of_it}", (n,))

@@ -67,8 +67,10 @@ def put_rows(db: sqlite3.Connection, rows: Iterable[Row], now: int, boottime: fl
         columns = dict(given)
         old = columns.pop("n", None)
         for name, of in (("execution", "executions"), ("step", "steps")):
-            if columns.get(name) is not None:
-                columns[name] = numbers[of].get(columns[name])
+            if (number := columns.get(name)) is not None:
+                if number not in numbers[of]:
+                    raise UnknownRow(f"a row of {table!r} names a missing {name}: {number}")
+                columns[name] = numbers[of][number]
         _restart_timers(columns, now, boottime)
         if columns.get("status") == "in_flight":
             columns["status"] = "pending"
