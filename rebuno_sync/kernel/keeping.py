@@ -38,6 +38,7 @@ class Keeping:
 
         One that had not ended goes on here, so see to it that it does not go on there. Raises
         ``ValidationError`` for anything else, ``NotFoundError`` when its agent is not registered,
-        ``ConflictError`` when the execution or its key is here already.
+        ``ConflictError`` when the execution or its key is here already, or its session has another
+        one here that has begun and not ended.
         """
         return execution_view(self.core.transfer.take_in(text))

@@ -267,8 +267,8 @@ def test_a_fork_outlives_its_source(kernel: Kernel, clock: ManualClock) -> None:
     assert len(kernel.list_steps(fork.id)) == 1
 
 
-def test_a_subagent_outlives_its_parent(kernel: Kernel, clock: ManualClock) -> None:
-    """It ended later, so it goes later, and does not name its parent any more."""
+def test_a_subagent_goes_with_its_parent(kernel: Kernel, clock: ManualClock) -> None:
+    """Which ended it, so that both are as old."""
     lease = start(kernel)
     step = kernel.agent.submit(lease, call()).step_id
     spawned_by = {"execution_id": lease.execution_id, "step_id": step}
@@ -283,7 +283,6 @@ def test_a_subagent_outlives_its_parent(kernel: Kernel, clock: ManualClock) -> N
 def test_nothing_is_left_of_sleeps_and_resources(kernel: Kernel, clock: ManualClock) -> None:
     """Every table with rows of an execution is emptied of them."""
     lease = start(kernel)
-    kernel.agent.resources.register(lease, Registration("repo", "git", "{}", every_steps=1))
     view = kernel.agent.resources.register(lease, Registration("repo", "git", "{}", every_steps=1))
     kernel.agent.resources.keep(lease, [Capture("repo", view.generation, "ref")], [])
     sleep = kernel.agent.submit(lease, call("sleep"))
