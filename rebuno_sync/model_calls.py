@@ -74,6 +74,7 @@ class ModelCallSeams(ABC):
         proposal = Proposal(StepKind.LLM_CALL, model, encode_plain_arguments(body), canonical=True)
         with ExitStack() as flight:
             flight.enter_context(self.bodies.one_more())
+            flight.enter_context(self._lease.moves.waiting())
             asked = OpenCall(proposal, frame, where)
             call = self._last_calls.get(threading.get_ident())
             if call is not None and call.is_asked_again(asked, retry):

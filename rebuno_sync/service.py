@@ -198,7 +198,8 @@ class LocalService:
 def close_webhook(webhook: Webhook, release: Callable[[LeaseKey], None], grace: float) -> None:
     """Accept nothing more, let handlers finish, end the others and give their leases back.
 
-    One that only waits, in ``wait`` or a durable ``sleep``, is ended as soon as it does.
+    One that only waits, in ``wait``, a durable ``sleep`` or a call of a model, is ended as soon as
+    it does.
     """
 
     def end(delivery: Delivery) -> None:

@@ -19,7 +19,7 @@ class Moves:
         self._every: float | None = None
         self._last = 0.0
         self._guard = threading.Lock()
-        self._resting = self._busy = 0
+        self._resting = self._waiting = self._busy = 0
         self._at_rest: Callable[[], None] | None = None
         self.given_up = False
 
@@ -37,13 +37,26 @@ class Moves:
         """It waits in a place of ours, however long: it does not hang."""
         with self._guard:
             self._resting += 1
+        try:
+            with self.waiting():
+                yield
+        finally:
+            with self._guard:
+                self._resting -= 1
+            self.made()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """It waits for somebody's answer, and for nothing that would be lost if it was asked for
+        again: its host need not wait with it, though it may hang."""
+        with self._guard:
+            self._waiting += 1
         self._look()
         try:
             yield
         finally:
             with self._guard:
-                self._resting -= 1
-            self.made()
+                self._waiting -= 1
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -78,7 +91,7 @@ class Moves:
 
     def _look(self) -> None:
         with self._guard:
-            if not self._resting or self._busy or self._at_rest is None:
+            if not self._waiting or self._busy or self._at_rest is None:
                 return
             act, self._at_rest = self._at_rest, None
         act()

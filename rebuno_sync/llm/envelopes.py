@@ -21,7 +21,7 @@ _AMAZON = "application/vnd.amazon.eventstream"
 _STREAMS = frozenset({"text/event-stream", "application/x-ndjson", _AMAZON})
 _KEPT = frozenset(
     {"content-type", "location", "request-id", "x-request-id"}
-    | {"retry-after", "retry-after-ms", "x-should-retry"}
+    | {"retry-after", "retry-after-ms", "x-should-retry", "www-authenticate"}
 )
 _MOST_SAID = 2000
 

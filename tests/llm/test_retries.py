@@ -93,6 +93,28 @@ def test_c23_a_call_that_fails_for_good_is_recorded_as_failed(
     assert step.error["response"]["status"] == 503
 
 
+@pytest.mark.parametrize("sdk", SDKS)
+def test_c23_retry_failed_makes_a_call_that_failed_for_good_again(
+    kernel: Kernel, provider: Provider, sdk: str
+) -> None:
+    """What had succeeded before it is not asked again."""
+    provider.answer(plain(ANSWERS[sdk]), error(503), plain(ANSWERS[sdk]))
+
+    def handler() -> list[str]:
+        return [SDKS[sdk](provider), SDKS[sdk](provider, max_retries=0)]
+
+    def run(*, retry_failed: bool) -> Any:
+        return rebuno.run(handler, key="k", agent="a", kernel=kernel, retry_failed=retry_failed)
+
+    with pytest.raises(rebuno.ExecutionFailed, match="503"):
+        run(retry_failed=False)
+    assert len(provider.requests) == 2
+    first, second = run(retry_failed=True)
+    assert "Hello." in first
+    assert "Hello." in second
+    assert len(provider.requests) == 3
+
+
 def test_a_failure_at_the_end_of_a_handler_is_recorded_with_its_end(
     kernel: Kernel, provider: Provider
 ) -> None:

@@ -35,6 +35,6 @@ def handler() -> str:
     return text
 
 
-agent = rebuno.Agent("streaming", secret=given["secret"], base_url=given["url"], grace=0.5)
+agent = rebuno.Agent("streaming", secret=given["secret"], base_url=given["url"])
 agent.run(handler, host="127.0.0.1", port=0)
 say("closed")
