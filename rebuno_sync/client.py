@@ -16,15 +16,17 @@ from weakref import WeakSet
 import requests
 from urllib3.exceptions import NewConnectionError
 
+from .access import Access
 from .branching import Branching
 from .clock import SYSTEM
 from .codec import PLAIN
 from .endings import PAGE, ended, still_open
 from .errors import NetworkError, UnauthorizedError
 from .governance import Governance
+from .listening import SILENT_SECONDS, LiveStream
 from .ports import Clock
 from .replies import error_of, understood
-from .types import Agent, Event, Execution, ExecutionPage, Step
+from .types import Event, Execution, ExecutionPage, Step
 
 __all__ = ["Client"]
 
@@ -36,7 +38,7 @@ _POLL_FIRST, _POLL_LONGEST = 0.02, 0.5
 _LARGEST_PAGE = 200
 
 
-class Client(Governance, Branching):
+class Client(Governance, Access, Branching):
     """A kernel's operator interface. Usable from many threads, and after a fork.
 
     ``base_url``: the kernel's, by default ``REBUNO_URL``. ``api_key``: its bearer token or an API
@@ -166,6 +168,16 @@ class Client(Governance, Branching):
         answer = self._ask("GET", f"{_path(execution_id)}/steps/{quote(step_id, safe='')}")
         return understood("a step", lambda: Step.model_validate(answer))
 
+    def stream(self, execution_id: str) -> LiveStream:
+        """What running steps of an execution receive, a model's words say, as it comes.
+
+        Listens from the call on: what came before, or faster than it is taken, is missing (the
+        recorded results are whole). Iterate over it; it ends some seconds after the execution has
+        ended, or when it is closed.
+        """
+        reply = self._open("GET", _path(execution_id) + "/stream", timeout=SILENT_SECONDS)
+        return LiveStream(reply, lambda: self.get(execution_id).status.terminal)
+
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution:
         """Wait until the execution has completed and return it.
 
@@ -208,45 +220,6 @@ class Client(Governance, Branching):
         execution = self.create(agent_id, input, idempotency_key=idempotency_key)
         return self.wait(execution.id, timeout).output
 
-    # -- agents
-
-    def register_agent(
-        self,
-        agent_id: str,
-        webhook_url: str,
-        secret: str,
-        *,
-        lease_timeout_seconds: float | None = None,
-        signature: str | None = None,
-    ) -> Agent:
-        """Make an agent known, or replace all that is known of it (its policy too, protocol.md
-        2.3). ``signature="body"`` lets an embedded kernel accept requests in the body form."""
-        given = {
-            "id": agent_id,
-            "webhook_url": webhook_url,
-            "secret": secret,
-            "lease_timeout_seconds": lease_timeout_seconds,
-            "signature": signature,
-        }
-        body = json.dumps({name: value for name, value in given.items() if value is not None})
-        # Registering the same again changes nothing, so it may be repeated.
-        answer = self._ask("POST", "/v0/agents", body, repeatable=True)
-        return understood("an agent", lambda: _agent(answer))
-
-    def agents(self) -> builtins.list[Agent]:
-        """Every registered agent, by id."""
-        answer = self._ask("GET", "/v0/agents")
-        return understood("agents", lambda: [_agent(it) for it in answer or ()])
-
-    def get_agent(self, agent_id: str) -> Agent:
-        """One agent."""
-        answer = self._ask("GET", f"/v0/agents/{quote(agent_id, safe='')}")
-        return understood("an agent", lambda: _agent(answer))
-
-    def delete_agent(self, agent_id: str) -> None:
-        """Forget an agent."""
-        self._ask("DELETE", f"/v0/agents/{quote(agent_id, safe='')}")
-
     # -- requests
 
     def _ask(
@@ -279,6 +252,22 @@ class Client(Governance, Branching):
     def _exchange(
         self, method: str, path: str, body: str | None, query: dict[str, Any] | None
     ) -> Any:
+        reply = self._open(method, path, body, query)
+        if not reply.content.strip():
+            return None
+        return understood("JSON", lambda: json.loads(reply.content))
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        body: str | None = None,
+        query: dict[str, Any] | None = None,
+        *,
+        timeout: float = 0,
+    ) -> requests.Response:
+        """The reply to one request. ``timeout``: given, its body is left to be read, with so many
+        seconds for each wait."""
         what = f"{method} {path}"
         headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         if body is not None:
@@ -290,7 +279,8 @@ class Client(Governance, Branching):
                 data=None if body is None else body.encode(),
                 params={name: value for name, value in (query or {}).items() if value},
                 headers=headers,
-                timeout=self._timeout,
+                timeout=timeout or self._timeout,
+                stream=bool(timeout),
                 allow_redirects=False,
             )
         except requests.RequestException as error:
@@ -310,9 +300,7 @@ class Client(Governance, Branching):
                     " REBUNO_API_KEY, has to be the kernel's token or a key of it"
                 )
             raise refused
-        if not reply.content.strip():
-            return None
-        return understood("JSON", lambda: json.loads(reply.content))
+        return reply
 
     def _session(self) -> requests.Session:
         if self._closed:
@@ -373,14 +361,6 @@ def _cause(error: BaseException) -> str:
     reason = getattr(reason, "reason", reason)
     below = reason.__cause__ if isinstance(reason, BaseException) else None
     return str(below or reason)
-
-
-_OLDEST_KEYS = {"ID": "id", "WebhookURL": "webhook_url", "RegisteredAt": "registered_at"}
-
-
-def _agent(answer: dict[str, Any]) -> Agent:
-    """The oldest kernels write other keys (protocol.md 3.6)."""
-    return Agent.model_validate({_OLDEST_KEYS.get(key, key): it for key, it in answer.items()})
 
 
 _clients: WeakSet[Client] = WeakSet()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import subprocess
 import sys
 import threading
@@ -12,10 +13,15 @@ import uuid
 from functools import cache
 from pathlib import Path
 
-__all__ = ["SYSTEM", "ManualClock", "SystemClock"]
+__all__ = ["SYSTEM", "ManualClock", "SystemClock", "random_secret"]
 
 _LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def random_secret() -> str:
+    """32 random bytes as 43 characters of unpadded base64url."""
+    return secrets.token_urlsafe(32)
 
 
 class _Ids:

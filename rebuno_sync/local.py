@@ -24,6 +24,7 @@ from .heartbeat import RENEWER, Lease
 from .kernel import Kernel
 from .kernel.dispatches import Claim
 from .kernel.embedded import DEFAULT_PATH
+from .kernel.identity import args_hash
 from .naming import module_name
 from .types import Execution, ExecutionStatus
 from .webhook import Delivery
@@ -111,7 +112,7 @@ class _Host:
                 idempotency_key=key,
                 holder=threading.current_thread(),
             )
-        if canonicalize(json.dumps(known.input)) != canonicalize(input_json):
+        if not _has_input(known, input_json):
             if claim is not None:
                 self._kernel.agent.release(claim.lease)
             raise ConflictError(
@@ -208,6 +209,13 @@ class _Host:
                 error.add_note("This failure was recorded earlier; the handler was not run now.")
             raise error from failure
         return self._binding.output.decode(json.dumps(output))
+
+
+def _has_input(execution: Execution, input_json: str) -> bool:
+    asked = canonicalize(input_json)
+    if execution.input_hash:
+        return execution.input_hash == args_hash(asked)
+    return canonicalize(json.dumps(execution.input)) == asked
 
 
 def _running_here() -> set[str]:

@@ -25,7 +25,7 @@ from .types import (
     Wake,
 )
 
-__all__ = ["AgentKernel", "Clock", "Deliver", "HostingKernel"]
+__all__ = ["AgentKernel", "Clock", "Deliver", "HostingKernel", "Pushed"]
 
 
 class ResourceKernel(Protocol):
@@ -182,6 +182,31 @@ class HostingKernel(Protocol):
 
     def unhost(self, agent_id: str) -> None:
         """Hand it no more."""
+
+
+class Pushed(Protocol):
+    """A response body without an end, which a server may take from as it grows."""
+
+    @property
+    def idle_seconds(self) -> float:
+        """After so long without anything to send, ``idle_bytes`` are due."""
+
+    @property
+    def idle_bytes(self) -> bytes:
+        """What shows that the connection lives."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes any more."""
+
+    def on_more(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called, in any thread, when there may be something to take."""
+
+    def take(self) -> bytes:
+        """What there is to send now."""
+
+    def close(self) -> None:
+        """The response is over. Idempotent."""
 
 
 class Clock(Protocol):

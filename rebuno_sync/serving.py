@@ -14,8 +14,13 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from .clock import SYSTEM
+from .pushing import Pusher
+
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+    from collections.abc import Iterable
+
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 __all__ = ["Server", "Stop", "raise_file_limit", "stopped_by_signals"]
 
@@ -23,9 +28,14 @@ _log = logging.getLogger(__name__)
 
 _LARGEST_PORT = 65535
 _MOST_CONNECTIONS = 10_000
-_OTHER_DESCRIPTORS = 100
-"""What a process has open besides: its files, and what it asks of others."""
+_OTHER_DESCRIPTORS = 400
+"""What a process has open besides: its files, what it asks of others, and the streams that were
+handed over."""
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
+_LOOK_SECONDS = 0.05
+_LARGEST_BODY = 64 * 2**20
+"""Larger ones are not read at all; what is too large for an application, it says itself."""
+
 _MISSING = (
     "serving needs waitress, which comes with an extra: pip install 'rebuno-sync[serve]'."
     " Or mount the WSGI application in a server of your own."
@@ -34,6 +44,8 @@ _MISSING = (
 
 class Server:
     """Serves ``app`` from its construction, in a thread of its own, until ``close``.
+
+    A response that is ``ports.Pushed`` is written by a thread that all of them share.
 
     ``port``: 0 takes a free one. Raises ``ImportError`` naming the extra when the server is not
     installed, and ``OSError`` naming the address when it cannot be had.
@@ -50,14 +62,17 @@ class Server:
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         self._loop_once: Callable[..., None] = wasyncore.loop
         self._close_all: Callable[..., None] = wasyncore.close_all
+        # Of a listening socket only: a server's own ``close`` ends what wakes the loop as well.
+        self._close_one: Callable[..., None] = wasyncore.dispatcher.close
         self._map: dict[int, Any] = {}
+        self._pusher = Pusher()
         if not 0 <= port <= _LARGEST_PORT:  # The system would take another one, silently.
             raise _cannot_listen(host, port, ValueError(f"ports are 0 to {_LARGEST_PORT}"))
         threads_: Any = ThreadedTaskDispatcher()
         threads_.set_thread_count(threads)
         try:
             made: Any = create_server(
-                app,
+                _HandsOver(app, self._pusher),
                 map=self._map,
                 _dispatcher=threads_,
                 host=host,
@@ -65,12 +80,14 @@ class Server:
                 threads=threads,
                 # A server that is at its limit accepts nobody until an idle one is dropped.
                 connection_limit=_most_connections(),
+                max_request_body_size=_LARGEST_BODY,
                 ident=None,
                 clear_untrusted_proxy_headers=True,
             )
         except (OSError, ValueError, OverflowError) as error:
             threads_.shutdown(timeout=1)
             self._close_all(self._map)
+            self._pusher.close()
             raise _cannot_listen(host, port, error) from None
         self._server = made
         server = self._server
@@ -78,6 +95,7 @@ class Server:
             (server.effective_host, server.effective_port)
         ]
         self.host, self.port = str(listening[0][0]), int(listening[0][1])
+        self._grace = 0.0
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="rebuno-server", daemon=True)
         self._thread.start()
@@ -90,18 +108,70 @@ class Server:
     def _serve(self) -> None:
         while not self._closing:
             self._loop_once(timeout=30, use_poll=True, map=self._map, count=1)
+        self._drain()
         self._server.task_dispatcher.shutdown(timeout=1)
         self._close_all(self._map)
 
-    def close(self) -> None:
-        """Stop serving; requests under way are cut off."""
+    def _drain(self) -> None:
+        """Take no more connections, and answer what is being asked."""
+        for each in list(self._map.values()):
+            if each.accepting:
+                self._close_one(each)
+        until = SYSTEM.monotonic() + self._grace
+        while any(map(_is_busy, list(self._map.values()))) and SYSTEM.monotonic() < until:
+            self._loop_once(timeout=_LOOK_SECONDS, use_poll=True, map=self._map, count=1)
+
+    def close(self, grace: float = 1.0) -> None:
+        """Stop serving. What is being asked has ``grace`` seconds to be answered, and is cut off
+        then."""
+        self._grace = grace
         self._closing = True
         for waiter in list(self._map.values()):
             if hasattr(waiter, "pull_trigger"):
                 with suppress(OSError):  # Its thread has seen the flag and closed it already.
                     waiter.pull_trigger()
                 break
+        self._pusher.close()
         self._thread.join()
+
+
+def _is_busy(waiter: Any) -> bool:
+    """Whether a connection of waitress has a request under way, or an answer on its way."""
+    return bool(getattr(waiter, "requests", None) or getattr(waiter, "total_outbufs_len", 0))
+
+
+class _HandsOver:
+    """``app``, whose endless responses leave waitress with their connections."""
+
+    def __init__(self, app: WSGIApplication, pusher: Pusher) -> None:
+        self._app = app
+        self._pusher = pusher
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        begun: list[Any] = []
+
+        def remember(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            begun[:] = status, headers
+            return start(status, headers, exc_info)
+
+        body: Any = self._app(environ, remember)
+        channel = getattr(environ.get("waitress.client_disconnected"), "__self__", None)
+        if channel is None or not hasattr(body, "on_more"):
+            answer: Iterable[bytes] = body
+            return answer
+        from waitress.channel import ClientDisconnected
+
+        chunked = environ["SERVER_PROTOCOL"] == "HTTP/1.1"
+        head = _head(*begun, chunked=chunked)
+        self._pusher.adopt(channel.socket.dup(), head, body, chunked=chunked)
+        # To waitress the client is gone: it closes its own descriptor of the connection.
+        raise ClientDisconnected
+
+
+def _head(status: str, headers: list[tuple[str, str]], *, chunked: bool) -> bytes:
+    how = ("Transfer-Encoding", "chunked") if chunked else ("Connection", "close")
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in [*headers, how])]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def raise_file_limit() -> None:
@@ -116,7 +186,7 @@ def _most_connections() -> int:
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return _MOST_CONNECTIONS
-    return max(min(_MOST_CONNECTIONS, most - _OTHER_DESCRIPTORS), _OTHER_DESCRIPTORS)
+    return max(min(_MOST_CONNECTIONS, most - _OTHER_DESCRIPTORS), most // 2)
 
 
 def _cannot_listen(host: str, port: int, error: Exception) -> OSError:

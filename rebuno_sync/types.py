@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from .key_types import ApiKey, Scope
 from .policy_types import PolicyReport, PolicyResult
 from .resource_types import (
     Capture,
@@ -27,11 +28,13 @@ from .wire import Wire as _Wire
 __all__ = [
     "LARGEST_BATCH",
     "Agent",
+    "ApiKey",
     "Approval",
     "ApprovalStatus",
     "Capture",
     "CaptureFailure",
     "DecisionKind",
+    "Delta",
     "DispatchStatus",
     "Event",
     "Execution",
@@ -48,6 +51,7 @@ __all__ = [
     "Renewal",
     "ResourceCheckpoint",
     "ResourceView",
+    "Scope",
     "Step",
     "StepDecision",
     "StepKind",
@@ -168,6 +172,15 @@ class LeaseKey(NamedTuple):
         return self[:3] == other[:3]
 
 
+class Delta(NamedTuple):
+    """A piece of what a running step receives (protocol.md 8.4)."""
+
+    step_id: str
+    seq: int
+    """Counts from 0 for each step; a gap means that something was dropped."""
+    data: str
+
+
 class Wake(NamedTuple):
     """When an execution that sleeps is to go on (protocol.md 17, ``wake``)."""
 
@@ -266,6 +279,9 @@ class Execution(_Wire):
     failure_reason: str = ""
     deadline_at: datetime | None = None
     idempotency_key: str | None = None
+    input_hash: str = ""
+    """Of an execution that was removed some time after its end: the hash of its input, which is
+    gone, in canonical form."""
     session: str | None = None
     parent_execution_id: str | None = None
     """The execution whose state it goes on from."""

@@ -19,7 +19,16 @@ PACKAGE = Path(__file__).parent.parent / "rebuno_sync"
 ROOT = "rebuno_sync"
 
 LAYERS = {
-    "words": ["errors", "wire", "resource_types", "policy_types", "types", "ports", "clock"],
+    "words": [
+        "errors",
+        "wire",
+        "key_types",
+        "resource_types",
+        "policy_types",
+        "types",
+        "ports",
+        "clock",
+    ],
     "pure": [
         "naming",
         "strict",
@@ -54,9 +63,9 @@ LAYERS = {
     ],
     "edges": [
         *("transport", "delivery", "messages", "remote_clock", "resource_calls"),
-        *("kernel_client", "governance", "branching", "client"),
+        *("kernel_client", "governance", "access", "branching", "listening", "client"),
         *("sender", "held", "outbox"),
-        *("agent", "webhook", "wsgi", "serving", "service", "host"),
+        *("agent", "webhook", "wsgi", "pushing", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],
     "roots": ["local", ROOT, "cli", "__main__"],
@@ -81,7 +90,8 @@ STARTS_THREADS |= {
     "kernel.crew",
     "cli.provider",
 }
-SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "llm", "mcp", "cli"}
+SPEAKS_HTTP = {"transport", "delivery", "kernel_client", "client", "listening", "pushing"}
+SPEAKS_HTTP |= {"llm", "mcp", "cli"}
 USES_SQLITE = {"kernel.store"}
 CONTEXT_VARIABLE = "context"
 COPIES_CONTEXT = {"carrying", "pool"}

@@ -84,7 +84,7 @@ class _Watch(AgentPort):
 class _WatchedKernel(Kernel):
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.agent = _Watch(self._store, SYSTEM, self.core.records)
+        self.agent = _Watch(self._store, SYSTEM, self.core.records, self.core.deltas)
 
 
 def excerpt(args: dict[str, Any]) -> str:

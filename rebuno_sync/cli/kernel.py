@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..delivery import HttpDeliver
@@ -17,6 +18,7 @@ from ..kernel import Kernel
 from ..kernel.embedded import DEFAULT_PATH, LONGEST_SECONDS
 from ..kernel.http import KernelApp
 from ..serving import Server, Stop, raise_file_limit, stopped_by_signals
+from .manifest import ManifestError, read_manifest, register
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -27,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 _LOOPBACK = ("127.", "localhost", "::1")
 _THREADS = 8
+_GRACE_SECONDS = 5.0
 _DEFAULT_ADDRESS = "127.0.0.1:8080"
 
 
@@ -60,6 +63,12 @@ def add_to(commands: _Commands) -> None:
         " machine cannot see); without one anybody who can connect is an operator",
     )
     parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="a manifest (YAML): agents that are registered at each start",
+    )
+    parser.add_argument(
         "--accept-body-signatures",
         action="store_true",
         help="accept requests that sign their body alone, as agents before 0.17 of the async SDK"
@@ -77,20 +86,36 @@ def add_to(commands: _Commands) -> None:
             default=default,
             help=f"{text}; default: {default}" if default else text,
         )
+    parser.add_argument(
+        "--retention",
+        metavar="S",
+        type=_retention,
+        default=86400.0,
+        help="seconds after its end for which an execution is kept; 0 keeps all (default: a day)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal says to stop."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # It is no news that a client went, or that its stream was handed over.
+    logging.getLogger("waitress").setLevel(logging.WARNING)
+    try:
+        agents = read_manifest(options.config) if options.config else []
+    except ManifestError as error:
+        print(f"rebuno-sync kernel: {error}", file=sys.stderr)
+        return 1
     raise_file_limit()
     stop = Stop()
     with stopped_by_signals(stop.set):
         try:
             with _listening(options) as (server, front), _opened(options) as kernel:
                 body_form = options.accept_body_signatures
+                register(kernel, agents)
+                _warn_of_readers(kernel.path)
                 front.set_result(KernelApp(kernel, options.token, accept_body_signatures=body_form))
                 _serve(kernel, server, options, stop)
-        except (ImportError, StorageError) as error:
+        except (ImportError, StorageError, ManifestError) as error:
             print(f"rebuno-sync kernel: {error}", file=sys.stderr)
             return 1
         except _AddressTaken as error:
@@ -124,7 +149,7 @@ def _listening(options: argparse.Namespace) -> Iterator[tuple[Server, Future[Ker
         yield server, front
     finally:
         front.cancel()
-        server.close()
+        server.close(grace=_GRACE_SECONDS)
 
 
 def _opened(options: argparse.Namespace) -> Kernel:
@@ -133,6 +158,7 @@ def _opened(options: argparse.Namespace) -> Kernel:
         lease_timeout=options.lease_timeout,
         max_attempts=options.max_attempts,
         deadline=options.deadline,
+        retention=options.retention,
     )
 
 
@@ -149,7 +175,16 @@ def _serve(kernel: Kernel, server: Server, options: argparse.Namespace, stop: St
         stop.wait()
     finally:
         kernel.stop_deliveries()
-        server.close()
+        server.close(grace=_GRACE_SECONDS)
+
+
+def _warn_of_readers(path: Path) -> None:
+    """The file has the secrets of agents, which are needed in clear to sign."""
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        _log.warning(
+            "others can read %s (mode %o), and the secrets of agents in it: chmod 600", path, mode
+        )
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -157,6 +192,10 @@ def _address(text: str) -> tuple[str, int]:
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT or :PORT")
     return host.strip("[]"), int(port)
+
+
+def _retention(text: str) -> float | None:
+    return None if text == "0" else float(_Positive(float)(text))
 
 
 class _Positive:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 
-from . import demo, kernel
+from . import copies, demo, kernel
 
 __all__ = ["main"]
 
@@ -19,7 +19,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 _NOBODY_READS = 128 + signal.SIGPIPE
 
 
-_COMMANDS = {"demo": demo.run, "kernel": kernel.run}
+_COMMANDS = {"demo": demo.run, "kernel": kernel.run, **copies.COMMANDS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     demo.add_to(commands)
     kernel.add_to(commands)
+    copies.add_to(commands)
     return parser
 
 

@@ -11,6 +11,7 @@ from ..errors import ConflictError, StorageError, api_error
 from ..ports import Clock, ResourceKernel
 from ..types import (
     DecisionKind,
+    Delta,
     Execution,
     ExecutionStatus,
     Idempotency,
@@ -33,6 +34,7 @@ from .resource_port import ResourcePort
 from .store import Connection, Store, tables
 from .store.earlier import recorded_steps
 from .store.rows import Standing, StepRow
+from .streams import Deltas
 from .usage import usage_of
 from .views import execution_view, step_view
 
@@ -49,15 +51,18 @@ class AgentPort:
 
     wants_request_ids = False
     renews_together = True
-    takes_deltas = False
     keeps_tries = True
+    takes_deltas = True
     parks = True
     takes_leases_back = True
 
-    def __init__(self, store: Callable[[], Store], clock: Clock, records: Records) -> None:
+    def __init__(
+        self, store: Callable[[], Store], clock: Clock, records: Records, deltas: Deltas
+    ) -> None:
         self._store = store
         self._clock = clock
         self._records = records
+        self._deltas = deltas
         self.resources: ResourceKernel = ResourcePort(store, clock)
 
     def get_execution(self, execution_id: str) -> Execution:
@@ -167,9 +172,6 @@ class AgentPort:
             store.attempts.end(lease)
         return decision
 
-    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
-        """Nobody listens in this process."""
-
     def retrying(
         self, lease: LeaseKey, step_id: str, attempt: int, error: str, retry_in: float
     ) -> StepDecision:
@@ -204,6 +206,10 @@ class AgentPort:
         if decision.decision is DecisionKind.EXECUTION_TERMINAL:
             store.attempts.end(lease)
         return decision
+
+    def delta(self, lease: LeaseKey, step_id: str, seq: int, data: str) -> None:
+        """Publish a piece of what a step that runs receives (protocol.md 8.4)."""
+        self._deltas.publish(lease, Delta(step_id, seq, data))
 
     def renew(self, leases: Sequence[LeaseKey]) -> list[Renewal]:
         now = Moment.of(self._clock)

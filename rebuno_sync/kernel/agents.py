@@ -40,8 +40,12 @@ class AgentRegistry:
         secret: str = "",
         lease_timeout_seconds: float = 0,
         signature: str | None = None,
+        policy: str = "",
     ) -> AgentRow:
-        """Make an agent known, or replace everything that is known of it."""
+        """Make an agent known, or replace everything that is known of it.
+
+        ``policy``: a bundle that was checked; no step comes in between without it.
+        """
         if signature not in _ACCEPTS_BODY_FORM:
             raise _invalid(f"signature must be 'v1' or 'body', not {signature!r}")
         if not agent_id:
@@ -66,6 +70,7 @@ class AgentRegistry:
 
         def work(db: Connection) -> None:
             registry.put_agent(db, row)
+            registry.set_policy_bundle(db, agent_id, policy)
             queue.hasten(db, agent_id, now.wall, now.boottime)
 
         store = self._store()

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from ..ports import Clock
 from .agents import AgentRegistry
 from .forking import Forking
+from .keys import Keys
 from .policies import Policies
 from .records import Records
 from .remote import RemotePort
+from .retention import Retention
 from .store import Store
+from .streams import Deltas
+from .transfer import Transfer
 
 __all__ = ["Core"]
 
@@ -26,12 +30,17 @@ class Core:
         lease_timeout: float,
         max_attempts: int,
         deadline: float | None,
+        retention: float | None,
     ) -> None:
         self.store = store
         self.clock = clock
         self.lease_timeout = lease_timeout
         self.records = Records(store, clock, max_attempts=max_attempts, deadline=deadline)
+        self.retention = Retention(store, clock, retention)
         self.forking = Forking(store, clock, max_attempts=max_attempts, deadline=deadline)
         self.agents = AgentRegistry(store, clock)
+        self.keys = Keys(store, clock)
         self.policies = Policies(store, clock)
         self.remote = RemotePort(store, clock)
+        self.transfer = Transfer(store, clock)
+        self.deltas = Deltas(store, clock)

@@ -195,6 +195,7 @@ class Dispatcher:
         self._hand_out(self._claim(ready, hosted, now, probes=probes))
         if by_webhook:
             self._send_notices([a.agent_id for a in served if a.agent_id not in hosted])
+        self._core.retention.sweep_if_due()
         return self._seconds_to_next(served, now)
 
     def _line(self, agent_id: str) -> _Line:

@@ -15,7 +15,8 @@ from ..codec import PLAIN
 from ..endings import PAGE, ended, still_open
 from ..errors import StorageError
 from ..ports import Clock, Deliver
-from ..types import Agent, Event, Execution, ExecutionPage, LeaseKey, Step
+from ..types import Event, Execution, ExecutionPage, LeaseKey, Step
+from .access import Access
 from .agent_port import AgentPort
 from .agents import LONGEST_LEASE_SECONDS
 from .branching import Branching
@@ -25,12 +26,14 @@ from .dispatcher import Dispatcher, Receive
 from .dispatches import Claim
 from .executions import Wanted
 from .governance import Governance
+from .keeping import Keeping
 from .moment import Moment
 from .reading import next_due, read_on_time
 from .records import spawner_in
+from .registering import Registering
 from .store import Connection, Store, registry, tables, waiting
 from .store.rows import AgentRow, ExecutionRow
-from .views import agent_view, event_view, execution_view, step_view
+from .views import event_view, execution_view, step_view
 
 __all__ = ["DEFAULT_PATH", "Kernel"]
 
@@ -42,7 +45,7 @@ _POLL_CAP_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.001
 
 
-class Kernel(Governance, Branching):
+class Kernel(Registering, Governance, Access, Keeping, Branching):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).
@@ -50,7 +53,9 @@ class Kernel(Governance, Branching):
     that sent no heartbeat is taken for dead (its process's death is noticed at once).
     ``max_attempts``: attempts in a row that may die without settling a step (protocol.md 4).
     ``deadline``: seconds from its creation after which an execution is cancelled; none by default.
-    Both are at most 1e9 seconds.
+    ``retention``: seconds from its end after which an execution is removed, by default a day;
+    ``None`` keeps all. One that had a key leaves its outcome, so that the key never runs again.
+    All three are at most 1e9 seconds.
 
     Raises ``StorageError`` when the file cannot be used; it is then left as it was.
     """
@@ -62,11 +67,16 @@ class Kernel(Governance, Branching):
         lease_timeout: float = 120.0,
         max_attempts: int = 5,
         deadline: float | None = None,
+        retention: float | None = 86400.0,
         clock: Clock = SYSTEM,
     ) -> None:
         if max_attempts <= 0:
             raise ValueError(f"max_attempts must be positive, not {max_attempts}")
-        for name, seconds in (("lease_timeout", lease_timeout), ("deadline", deadline)):
+        for name, seconds in (
+            ("lease_timeout", lease_timeout),
+            ("deadline", deadline),
+            ("retention", retention),
+        ):
             if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
                 raise ValueError(
                     f"{name} must be positive and at most {LONGEST_SECONDS:.0f} seconds, not"
@@ -86,8 +96,9 @@ class Kernel(Governance, Branching):
             lease_timeout=float(lease_timeout),
             max_attempts=max_attempts,
             deadline=deadline,
+            retention=retention,
         )
-        self.agent = AgentPort(self._store, clock, self.core.records)
+        self.agent = AgentPort(self._store, clock, self.core.records, self.core.deltas)
         self._store()
 
     def _store(self) -> Store:
@@ -116,6 +127,7 @@ class Kernel(Governance, Branching):
     def close(self) -> None:
         """Close the file; a lease that is still held runs out. Idempotent."""
         self.stop_deliveries()
+        self.core.deltas.close()
         with self._opening:
             self._closed = True
             store, self._opened = self._opened, None
@@ -138,52 +150,6 @@ class Kernel(Governance, Branching):
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return read_on_time(self._store(), self._clock, work)
-
-    # -- agents
-
-    def register_agent(
-        self,
-        agent_id: str,
-        *,
-        webhook_url: str = "",
-        secret: str = "",
-        lease_timeout_seconds: float = 0,
-        signature: str | None = None,
-    ) -> Agent:
-        """Make an agent known, or replace everything that is known of it (protocol.md 2.3).
-
-        ``webhook_url``: where its attempts are delivered; without one, processes that host its
-        handler claim them. ``secret``: signs both ways. A ``lease_timeout_seconds`` below 10
-        stands for the kernel's default; it is at most 1e9. ``signature="body"``: it may sign the
-        body alone, as agents of the first generations do. Raises ``ValidationError``.
-        """
-        if not agent_id:
-            raise ValueError("agent_id must not be empty")
-        return agent_view(
-            self.core.agents.register(
-                agent_id,
-                webhook_url=webhook_url,
-                secret=secret,
-                lease_timeout_seconds=lease_timeout_seconds,
-                signature=signature,
-            )
-        )
-
-    def agents(self) -> builtins.list[Agent]:
-        """All registered agents, by id."""
-        return [agent_view(row) for row in self.core.agents.all()]
-
-    def get_agent(self, agent_id: str) -> Agent:
-        """One agent; ``NotFoundError`` when there is none."""
-        return agent_view(self.core.agents.get(agent_id))
-
-    def delete_agent(self, agent_id: str) -> None:
-        """Forget an agent; ``ConflictError`` while executions of it have not ended."""
-        self.core.agents.delete(agent_id)
-
-    def knows_agent(self, agent_id: str) -> bool:
-        """Whether an agent of that name is registered."""
-        return self._read(lambda db: tables.agent_lease_seconds(db, agent_id)) is not None
 
     # -- the operator's methods
 
@@ -351,6 +317,7 @@ class Kernel(Governance, Branching):
 
         claim = self._claiming(now, holder)
         row, claimed = claim.committed(work)
+        self.core.retention.sweep_if_due()
         return execution_view(row), claimed
 
     def claim(self, execution_id: str, *, holder: threading.Thread | None = None) -> Claim | None:

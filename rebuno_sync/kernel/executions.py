@@ -10,12 +10,24 @@ from ..types import ExecutionStatus, StepStatus
 from . import approvals, resources, sessions, subagents
 from .lifecycle import live_execution
 from .moment import Moment
+from .retention import removed_by_id, removed_by_key
 from .store import Connection, calls, kinship, queue, tables, wakes
-from .store.rows import ExecutionRow
+from .store.rows import ExecutionRow, RemovedRow
 from .subagents import Spawner
 from .suspension import Entry
 
-__all__ = ["Wanted", "cancel", "create", "detail_of", "end", "expire", "get", "left_behind"]
+__all__ = [
+    "Wanted",
+    "cancel",
+    "create",
+    "detail_of",
+    "end",
+    "expire",
+    "find",
+    "get",
+    "kept",
+    "left_behind",
+]
 
 CLIENT_CANCELLED = "client_cancelled"
 DEADLINE_EXCEEDED = "deadline_exceeded"
@@ -23,10 +35,27 @@ EXECUTION_CANCELLED = "execution_cancelled"
 
 
 def get(db: Connection, execution_id: str) -> ExecutionRow:
-    row = tables.execution(db, execution_id)
+    row = tables.execution(db, execution_id) or removed_by_id(db, execution_id)
     if row is None:
         raise api_error("not_found", f"not found: execution {execution_id}", 404)
     return row
+
+
+def kept(db: Connection, execution_id: str) -> ExecutionRow:
+    """One that is here with all that it did."""
+    row = get(db, execution_id)
+    if isinstance(row, RemovedRow):
+        raise api_error(
+            "not_found",
+            f"not found: execution {execution_id} was removed some time after its end",
+            404,
+        )
+    return row
+
+
+def find(db: Connection, agent_id: str, key: str) -> ExecutionRow | None:
+    """The execution that has or had the key."""
+    return tables.execution_by_key(db, agent_id, key) or removed_by_key(db, agent_id, key)
 
 
 class Wanted(NamedTuple):
@@ -59,7 +88,7 @@ def create(
     agent_id, key, session = wanted.agent_id, wanted.key, wanted.session
     if tables.agent_lease_seconds(db, agent_id) is None:
         raise api_error("not_found", f"not found: agent {agent_id!r} is not registered", 404)
-    if key is not None and (known := tables.execution_by_key(db, agent_id, key)):
+    if key is not None and (known := find(db, agent_id, key)):
         due = known.deadline_due
         if due is None or due > now.boottime or not live_execution(known.status):
             return known
@@ -102,7 +131,7 @@ def create(
 
 def _check_relatives(db: Connection, wanted: Wanted) -> None:
     if wanted.parent is not None:
-        sessions.check_parent(get(db, wanted.parent), wanted.agent_id)
+        sessions.check_parent(kept(db, wanted.parent), wanted.agent_id)
         if wanted.session is not None:
             sessions.check_new(db, wanted.session)
     if wanted.spawner is not None:

@@ -16,7 +16,7 @@ from .policy import BundleInvalid
 from .reading import read_on_time
 from .ruling import usable
 from .store import Connection, Store, forking, tables
-from .store.rows import ExecutionRow
+from .store.rows import ExecutionRow, RemovedRow
 
 __all__ = ["Forking", "Retry"]
 
@@ -48,7 +48,7 @@ class Forking:
         new_id = str(self._clock.new_id())
 
         def work(db: Connection) -> tuple[ExecutionRow, dict[str, Any] | None]:
-            source = executions.get(db, execution_id)
+            source = executions.kept(db, execution_id)
             forks.check(db, source, fork)
             _check_policy(fork.policy_bundle)
             row = self._create(db, source, fork, new_id, now)
@@ -64,16 +64,19 @@ class Forking:
         new_id = str(self._clock.new_id())
 
         def work(db: Connection) -> ExecutionRow:
-            current = tables.execution_by_key(db, agent_id, key)
+            current = executions.find(db, agent_id, key)
             if current is None:
-                raise api_error(
-                    "not_found",
-                    f"not found: execution {failed_id}, which had the key {key!r}, is not kept any"
-                    " more, so it cannot be retried; use another key",
-                    404,
-                )
+                raise api_error("not_found", f"not found: an execution with the key {key!r}", 404)
             if current.id != failed_id or current.status is not ExecutionStatus.FAILED:
                 return current
+            if isinstance(current, RemovedRow):
+                raise api_error(
+                    "conflict",
+                    f"conflict: execution {failed_id} with the key {key!r} failed"
+                    f" ({current.failure_reason}) and was removed some time after, with what it had"
+                    " done, so it cannot be retried; use another key",
+                    409,
+                )
             return self._create(db, current, forks.retrying(db, current), new_id, now)
 
         return work
@@ -83,7 +86,7 @@ class Forking:
         return read_on_time(
             self._store(),
             self._clock,
-            lambda db: forks.points(db, executions.get(db, execution_id)),
+            lambda db: forks.points(db, executions.kept(db, execution_id)),
         )
 
     def _create(

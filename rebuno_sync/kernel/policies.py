@@ -51,18 +51,23 @@ class Policies:
 
     def set(self, agent_id: str, bundle: str) -> None:
         """From the next new step on; an empty bundle allows everything."""
-        if bundle:
-            try:
-                usable(bundle)
-            except BundleInvalid as error:
-                raise api_error(
-                    "validation_error", f"load policy bundle: {_invalid(error)}", 400
-                ) from error
+        self.check(bundle)
         known = self._store().write(
             lambda db: registry.set_policy_bundle(db, agent_id, bundle), durable=True
         )
         if not known:
             raise _unknown(agent_id)
+
+    def check(self, bundle: str) -> None:
+        """Raise as ``set`` would for a bundle that is wrong."""
+        if not bundle:
+            return
+        try:
+            usable(bundle)
+        except BundleInvalid as error:
+            raise api_error(
+                "validation_error", f"load policy bundle: {_invalid(error)}", 400
+            ) from error
 
     def test(
         self,

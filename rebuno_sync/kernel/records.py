@@ -79,7 +79,7 @@ class Records:
         return self._read(lambda db: executions.left_behind(db, _owned(db, execution_id, owner)))
 
     def find(self, agent_id: str, key: str) -> ExecutionRow | None:
-        return self._read(lambda db: tables.execution_by_key(db, agent_id, key))
+        return self._read(lambda db: executions.find(db, agent_id, key))
 
     def page(
         self, agent_id: str, status: str, limit: int, cursor: str, session: str = ""
@@ -129,7 +129,7 @@ class Records:
             if row is None:
                 raise fence.not_found("step", f"{step_id} of execution {execution_id}")
             _check_owner(execution, owner)
-            return row
+            return tables.whole_step(db, row)
 
         return self._read(work)
 

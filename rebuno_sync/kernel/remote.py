@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from ..errors import APIError, api_error
 from ..ports import Clock
-from ..types import LeaseKey, StepDecision, StepStatus
-from . import fence, steps
+from ..types import LeaseKey, StepDecision
+from . import fence
 from .moment import Moment
 from .operations import (
     Answer,
@@ -69,20 +69,6 @@ class RemotePort:
             ]
 
         return self._store().write(work, durable=False) if leases else []
-
-    def check_delta(self, asked: Asked, step_id: str) -> None:
-        """Whether a piece of a stream may be published for a step (protocol.md 8.4)."""
-        now = Moment.of(self._clock)
-
-        def work(db: Connection) -> None:
-            at = standing(db, asked, now)
-            row = steps.step_of(db, at, asked.lease.execution_id, step_id)
-            check_owner(at, asked)
-            fence.pass_check_fence(at, asked.lease)
-            if row.status is not StepStatus.EXECUTING:
-                raise api_error("conflict", f"conflict: step {step_id} is {row.status}", 409)
-
-        self._store().write(work, durable=False)
 
 
 def _renewed(db: Connection, asked: Asked, now: Moment) -> bool:

@@ -18,6 +18,16 @@ CREATE TABLE agents (
   policy_bundle     TEXT NOT NULL DEFAULT ''   -- YAML; empty: everything is allowed
 ) WITHOUT ROWID;
 
+-- Of a key only the hash of its token is kept.
+CREATE TABLE api_keys (
+  id         TEXT PRIMARY KEY,
+  name       TEXT NOT NULL,
+  scopes     TEXT NOT NULL,                -- sorted, with blanks between
+  hash       BLOB NOT NULL,                -- SHA-256 of the token
+  created_at INTEGER NOT NULL,
+  revoked_at INTEGER
+) WITHOUT ROWID;
+
 CREATE TABLE executions (
   n               INTEGER PRIMARY KEY,
   id              TEXT NOT NULL UNIQUE,
@@ -43,12 +53,31 @@ CREATE TABLE executions (
   policy_bundle   TEXT                     -- of a fork, instead of its agent's
 );
 CREATE INDEX executions_by_session ON executions (session, status, id) WHERE session IS NOT NULL;
+CREATE INDEX executions_by_session_age ON executions (session, updated_at) WHERE session IS NOT NULL;
+CREATE INDEX executions_by_parent ON executions (parent) WHERE parent IS NOT NULL;
+CREATE INDEX executions_by_source ON executions (forked_from) WHERE forked_from IS NOT NULL;
 CREATE INDEX executions_by_spawner ON executions (spawner, spawner_step) WHERE spawner IS NOT NULL;
 CREATE UNIQUE INDEX executions_by_key ON executions (agent_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX executions_by_agent ON executions (agent_id, id);
 CREATE INDEX executions_by_status ON executions (status, id);
+CREATE INDEX executions_ended ON executions (updated_at) WHERE status IN ('completed', 'failed', 'cancelled');
 CREATE INDEX executions_by_deadline ON executions (deadline_due)
   WHERE deadline_due IS NOT NULL AND status IN ('pending', 'running', 'blocked');
+
+-- What is left of an execution with a key that retention has removed.
+CREATE TABLE tombstones (
+  agent_id        TEXT NOT NULL,
+  idempotency_key TEXT NOT NULL,
+  execution_id    TEXT NOT NULL UNIQUE,
+  input_hash      TEXT NOT NULL,           -- of its canonical form
+  status          TEXT NOT NULL,
+  output          TEXT,
+  output_bytes    INTEGER NOT NULL,        -- more than output has: it was too large to keep
+  failure_reason  TEXT NOT NULL,
+  created_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  PRIMARY KEY (agent_id, idempotency_key)
+) WITHOUT ROWID;
 
 CREATE TABLE steps (
   n            INTEGER PRIMARY KEY,
@@ -78,6 +107,21 @@ CREATE TABLE steps (
 CREATE INDEX steps_indeterminate ON steps (execution, args_hash) WHERE status = 'failed';
 -- Budgets sum up without reading what the calls answered.
 CREATE INDEX steps_usage ON steps (execution, usage) WHERE usage IS NOT NULL;
+
+-- Parts of long inputs and arguments, each stored once (see store/texts.py). Such a column then holds a BLOB.
+CREATE TABLE bodies (
+  n      INTEGER PRIMARY KEY,
+  hash   BLOB NOT NULL UNIQUE,
+  text   TEXT NOT NULL,
+  needed INTEGER NOT NULL                  -- by how many cells
+);
+CREATE TABLE cells (
+  n      INTEGER PRIMARY KEY,
+  prev   INTEGER NOT NULL,                 -- the cell before it; 0: it is the first
+  body   INTEGER NOT NULL REFERENCES bodies (n),
+  needed INTEGER NOT NULL,                 -- by how many cells and columns
+  UNIQUE (prev, body)
+);
 
 -- Environments that steps change, as their agent has registered them (protocol.md 9.6).
 CREATE TABLE resources (
@@ -167,6 +211,22 @@ CREATE TABLE notices (
   attempt       INTEGER NOT NULL,
   lease_seconds REAL NOT NULL
 );
+
+-- Pieces of streams on their way to listeners in other processes: the newest few hundred.
+CREATE TABLE deltas (
+  n            INTEGER PRIMARY KEY,
+  kernel       TEXT NOT NULL,              -- whose it is
+  execution_id TEXT NOT NULL,
+  step_id      TEXT NOT NULL,
+  seq          INTEGER NOT NULL,
+  data         TEXT NOT NULL
+);
+CREATE TABLE listeners (
+  execution_id TEXT NOT NULL,
+  kernel       TEXT NOT NULL,
+  until        REAL NOT NULL,              -- on the boot-time clock
+  PRIMARY KEY (execution_id, kernel)
+) WITHOUT ROWID;
 
 CREATE TABLE approvals (
   n           INTEGER PRIMARY KEY,

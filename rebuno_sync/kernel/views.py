@@ -9,6 +9,7 @@ from typing import Any
 
 from ..types import (
     Agent,
+    ApiKey,
     Approval,
     Event,
     Execution,
@@ -21,7 +22,7 @@ from ..types import (
 )
 from .forks import Points
 from .policy import Report, Trial
-from .store.rows import AgentRow, ApprovalRow, ExecutionRow, StepRow
+from .store.rows import AgentRow, ApprovalRow, ExecutionRow, KeyRow, RemovedRow, StepRow
 
 __all__ = [
     "agent_view",
@@ -31,6 +32,7 @@ __all__ = [
     "event_view",
     "execution_status",
     "execution_view",
+    "key_view",
     "points_view",
     "report_view",
     "spawned_by_json",
@@ -64,6 +66,7 @@ def execution_view(row: ExecutionRow) -> Execution:
         failure_reason=row.failure_reason,
         deadline_at=_optional_time(row.deadline_at),
         idempotency_key=row.idempotency_key,
+        input_hash=row.input_hash if isinstance(row, RemovedRow) else "",
         session=row.session,
         parent_execution_id=row.parent,
         spawned_by=_json(spawned_by_json(row)),
@@ -98,6 +101,17 @@ def agent_view(row: AgentRow) -> Agent:
         lease_timeout_seconds=row.lease_seconds,
         policy_bundle=row.policy_bundle,
         metadata=_json(row.metadata),
+    )
+
+
+def key_view(row: KeyRow, token: str = "") -> ApiKey:
+    return ApiKey.model_construct(
+        id=row.id,
+        name=row.name,
+        scopes=row.scopes.split(),
+        created_at=_time(row.created_at),
+        revoked_at=_optional_time(row.revoked_at),
+        token=token,
     )
 
 

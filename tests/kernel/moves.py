@@ -7,7 +7,7 @@ import json
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.types import Idempotency, LeaseKey, Proposal
 
-__all__ = ["AGENT", "attempt", "call", "kinds", "once", "perform", "start"]
+__all__ = ["AGENT", "ask_for", "attempt", "call", "kinds", "once", "perform", "start"]
 
 AGENT = "agent"
 
@@ -41,6 +41,12 @@ def perform(kernel: Kernel, lease: LeaseKey, proposal: Proposal, result: object 
     recorded = kernel.agent.complete_step(lease, decision.step_id, json.dumps(result))
     assert recorded.decision == "recorded"
     return decision.step_id
+
+
+def ask_for(kernel: Kernel, target: str) -> None:
+    """Have a person asked for calls of the target; all else is allowed."""
+    rule = f"{{id: ask, when: {{target: {target}}}, then: {{decision: require_approval}}}}"
+    kernel.set_policy(AGENT, f"default_action: allow\nrules: [{rule}]")
 
 
 def kinds(kernel: Kernel, execution_id: str) -> list[str]:

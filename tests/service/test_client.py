@@ -467,3 +467,29 @@ def test_a_closed_client_says_so(client: rebuno.Client) -> None:
     client.close()
     with pytest.raises(ValueError, match="is closed"):
         client.agents()
+
+
+# -- live streams
+
+FRAME = b'data: {"step_id":"s","seq":0,"data":"d"}\n\n'
+
+
+@pytest.mark.parametrize(("status", "ends"), [("completed", True), ("running", False)])
+def test_a_stream_ends_with_its_execution(
+    wire: responses.RequestsMock, client: rebuno.Client, *, status: str, ends: bool
+) -> None:
+    """It looks when the kernel says that nothing has come; a stream that stops before the
+    execution has ended has broken off."""
+    wire.get(f"{URL}/v0/executions/0f7e/stream", body=FRAME + b": keep-alive\n\n")
+    wire.get(f"{URL}/v0/executions/0f7e", json={**EXECUTION, "status": status})
+    with client.stream("0f7e") as stream:
+        assert next(stream).data == "d"
+        with pytest.raises(StopIteration if ends else NetworkError):
+            next(stream)
+
+
+def test_a_stream_that_breaks_off(wire: responses.RequestsMock, client: rebuno.Client) -> None:
+    """What is no frame, or half of one, is told."""
+    wire.get(f"{URL}/v0/executions/0f7e/stream", body=b"data: {\n\n")
+    with client.stream("0f7e") as stream, pytest.raises(NetworkError, match="a delta"):
+        next(stream)

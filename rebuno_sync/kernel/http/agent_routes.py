@@ -27,12 +27,10 @@ __all__ = [
     "put_metadata",
     "release",
     "renew_many",
-    "stream",
     "submit",
     "suspend",
 ]
 
-_LONGEST_DELTA_BYTES = 7000
 _MOST_TRIES = 2**31
 _LONGEST_BACK_OFF_SECONDS = 1e9
 
@@ -43,7 +41,6 @@ _ATTEMPT = frozenset({"attempt", "error", "retry_in"})
 _COMPLETE = frozenset({"output", "state"})
 _FAIL = frozenset({"error"})
 _SUSPEND = frozenset({"step_id", "seconds"})
-_STREAM = frozenset({"seq", "data"})
 _BATCH = frozenset({"operations"})
 _OPERATION = frozenset({"op", "step_id"}) | _SUBMIT | _COMPLETE_STEP | _FAIL_STEP | _COMPLETE
 _LEASES = frozenset({"leases"})
@@ -230,17 +227,6 @@ def _lease(item: object) -> LeaseKey:
 
 
 # -- besides executions
-
-
-def stream(call: Call) -> Response:
-    """Nobody listens yet, so a delta is checked and dropped."""
-    execution_id = call.execution_id
-    fields = call.fields(_STREAM)
-    fields.integer("seq")
-    if len(fields.text("data").encode()) > _LONGEST_DELTA_BYTES:
-        raise bad_request(f"data has more than {_LONGEST_DELTA_BYTES} bytes")
-    call.core.remote.check_delta(call.asked(execution_id), call.names[1])
-    return no_content()
 
 
 def put_metadata(call: Call) -> Response:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ...errors import APIError, StorageError, api_error
 from .auth import Authenticator
 from .call import Call, failed
+from .event_stream import EventStream
+from .metrics import Metrics
+from .openapi import Asks, document
 from .request import Request, Response
-from .routes import find
+from .routes import ROUTES, Found, find
+from .scopes import scopes_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -43,8 +48,9 @@ _NO_SUCH_PATH = Response(404, b"404 page not found\n", "text/plain; charset=utf-
 class KernelApp:
     """Serves one kernel to operators and agents (protocol.md 1, 2); for any threaded WSGI server.
 
-    ``token``: what operators send as their bearer token; without one anybody may do what operators
-    may. ``accept_body_signatures``: whether agents may sign the body alone (protocol.md 1.4). Such
+    ``token``: what operators send as their bearer token; it may do everything, an API key what its
+    scopes say. Without a token whoever sends no ``Authorization`` may do everything.
+    ``accept_body_signatures``: whether agents may sign the body alone (protocol.md 1.4). Such
     a request can be sent again by whoever has seen it, so otherwise only those may that were
     registered with ``"signature": "body"``.
     """
@@ -53,15 +59,23 @@ class KernelApp:
         self, kernel: Kernel, token: str = "", *, accept_body_signatures: bool = False
     ) -> None:
         self._core = kernel.core
+        self._metrics = Metrics(kernel.core)
         self._authenticator = Authenticator(
             token,
             accept_body_signatures,
             self._core.agents.find,
+            self._core.keys.scopes_of,
             lambda: self._core.clock.wall() // 1_000_000,
         )
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        status, body, content_type, headers = self._answer(environ)
+        answer, route = self._answer(environ)
+        status = 200 if isinstance(answer, EventStream) else answer.status
+        self._metrics.count(_method(environ), route, status)
+        if isinstance(answer, EventStream):
+            start(answer.status, list(answer.headers))
+            return answer
+        status, body, content_type, headers = answer
         sent = list(headers)
         if status != _NO_CONTENT:
             sent.append(("Content-Length", str(len(body))))
@@ -70,26 +84,59 @@ class KernelApp:
         start(_STATUS_LINES[status], sent)
         return [body] if body else []
 
-    def _answer(self, environ: WSGIEnvironment) -> Response:
+    def _answer(self, environ: WSGIEnvironment) -> tuple[Response | EventStream, str]:
+        """The answer, and the route that gave it; empty when there is none."""
+        pattern = ""
         try:
-            return self._serve(Request(environ))
+            request = Request(environ)
+            found = find(request.path)
+            if found is None:
+                return _NO_SUCH_PATH, pattern
+            pattern = found.pattern
+            return self._serve(request, found), pattern
         except APIError as error:
-            return failed(error)
+            return failed(error), pattern
         except StorageError as error:
             # Whether it was recorded is unknown: no 500, which says that it was not.
             _log.error("%s", error)
-            return failed(api_error("internal_error", "the kernel's file cannot be used", 503))
+            answer = api_error("internal_error", "the kernel's file cannot be used", 503)
         except Exception:
             _log.exception("a request failed: %s", environ.get("PATH_INFO"))
-            return failed(api_error("internal_error", "the kernel failed; see its log", 500))
+            answer = api_error("internal_error", "the kernel failed; see its log", 500)
+        return failed(answer), pattern
 
-    def _serve(self, request: Request) -> Response:
-        found = find(request.path)
-        if found is None:
-            return _NO_SUCH_PATH
-        methods, names = found
-        route = methods.get(request.method)
+    def _serve(self, request: Request, found: Found) -> Response | EventStream:
+        route = found.methods.get(request.method)
         if route is None:
-            return Response(405, content_type="", headers=(("Allow", ", ".join(methods)),))
-        principal = self._authenticator.principal(route.auth, request)
-        return route.handle(Call(self._core, request, principal, names))
+            return Response(405, content_type="", headers=(("Allow", ", ".join(found.methods)),))
+        scopes = scopes_of(found.pattern, request.method)
+        principal = self._authenticator.principal(route.auth, scopes, request)
+        call = Call(
+            self._core,
+            request,
+            principal,
+            found.names,
+            self._metrics,
+            lambda more: self._authenticator.check_bearer(more, request),
+            _document,
+        )
+        return route.handle(call)
+
+
+@cache
+def _document() -> bytes:
+    routes = [
+        Asks(method, pattern, route.auth)
+        for pattern, methods in ROUTES.items()
+        for method, route in methods.items()
+    ]
+    return document(routes) + b"\n"
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def _method(environ: WSGIEnvironment) -> str:
+    """For counting: whoever makes up methods makes no more than one series."""
+    method = environ.get("REQUEST_METHOD", "")
+    return method if method in _METHODS else "other"

@@ -1,5 +1,5 @@
-"""Who sends a request: a bearer of the token, or an agent by its signature (protocol.md 1.3 to
-1.6)."""
+"""Who sends a request: a bearer of the token or of an API key, or an agent by its signature
+(protocol.md 1.3 to 1.6)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ...errors import APIError, api_error
 from ...signing import verify_body, verify_request
+from ...types import Scope
 from ..store.rows import AgentRow
 from .request import Request
 
@@ -35,41 +36,50 @@ class Auth(Enum):
 
 
 class Authenticator:
-    """Tells who sends a request: the agent's id, or ``""`` for a bearer, who may do everything."""
+    """Tells who sends a request: the agent's id, or ``""`` for a bearer."""
 
     def __init__(
         self,
         token: str,
         accept_body_signatures: bool,
         find_agent: FindAgent,
+        scopes_of: Callable[[str], frozenset[str] | None],
         now: Callable[[], int],
     ) -> None:
         self._token = token.encode()
         self._accept_body_signatures = accept_body_signatures
         self._find_agent = find_agent
+        self._scopes_of = scopes_of
         self._now = now
         self._hinted: set[str] = set()
 
-    def principal(self, auth: Auth, request: Request) -> str:
-        """Raises ``unauthorized`` without a detail."""
+    def principal(self, auth: Auth, scopes: frozenset[Scope], request: Request) -> str:
+        """Raises ``unauthorized`` without a detail, ``forbidden`` for a key without ``scopes``."""
         if auth is Auth.NONE:
             return ""
         signed = request.header("REBUNO_AGENT_ID") or request.header("REBUNO_SIGNATURE")
         if auth is Auth.HMAC or (auth is Auth.EITHER and signed):
             return self._signer(request)
-        self._check_bearer(request)
+        self.check_bearer(scopes, request)
         return ""
 
-    def _check_bearer(self, request: Request) -> None:
+    def check_bearer(self, scopes: frozenset[Scope], request: Request) -> None:
         """Without a token anybody may; a header that is sent must be right all the same."""
         header = request.header("AUTHORIZATION")
         if not header and not self._token:
             return
         scheme, _, given = header.partition(" ")
-        # WSGI gives header bytes as Latin-1 text.
-        right = hmac.compare_digest(given.encode("latin-1", "replace"), self._token)
-        if scheme != "Bearer" or not right or not self._token:
+        if scheme != "Bearer":
             raise _unauthorized()
+        # WSGI gives header bytes as Latin-1 text.
+        if self._token and hmac.compare_digest(given.encode("latin-1", "replace"), self._token):
+            return
+        granted = self._scopes_of(given)
+        if granted is None:
+            raise _unauthorized()
+        if missing := scopes - granted:
+            names = ", ".join(sorted(missing))
+            raise api_error("forbidden", f"forbidden: the API key lacks the scope {names}", 403)
 
     def _signer(self, request: Request) -> str:
         """An agent, by its signature over the request, or over its body where that is accepted."""

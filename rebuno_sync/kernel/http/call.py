@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from typing import NamedTuple
 
 from ...errors import APIError
+from ...types import Scope
 from ..core import Core
 from ..operations import Asked
 from .decoding import Fields, bad_request, decode, lease_of, uuid_text
 from .encoding import error_json
+from .metrics import Metrics
 from .request import Request, Response
 
 __all__ = ["Call", "failed", "json_response", "no_content"]
@@ -22,6 +25,11 @@ class Call(NamedTuple):
     """The agent that signed; empty for a bearer."""
     names: tuple[str, ...]
     """What the path names, unescaped."""
+    metrics: Metrics
+    require: Callable[[frozenset[Scope]], None]
+    """Raises ``forbidden`` for an API key without these scopes, beside those of the route."""
+    document: Callable[[], bytes]
+    """The description of all routes, as JSON."""
 
     @property
     def execution_id(self) -> str:

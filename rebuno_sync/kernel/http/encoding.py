@@ -12,7 +12,7 @@ from ...types import ResourceView, StepDecision, Touched
 from ..forks import Points
 from ..moment import utc_text
 from ..policy import Report, Trial
-from ..store.rows import AgentRow, ApprovalRow, ExecutionRow, StepRow
+from ..store.rows import AgentRow, ApprovalRow, ExecutionRow, KeyRow, RemovedRow, StepRow
 from ..views import approval_status, dispatch_status, execution_status, spawned_by_json
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "error_json",
     "event_json",
     "execution_json",
+    "key_json",
     "list_json",
     "number_json",
     "page_json",
@@ -78,6 +79,7 @@ def execution_json(row: ExecutionRow, restoration: dict[str, Any] | None = None)
             ("updated_at", _time(row.updated_at)),
             ("deadline_at", _time(row.deadline_at)),
             ("idempotency_key", _unless_empty(row.idempotency_key)),
+            ("input_hash", _text(row.input_hash) if isinstance(row, RemovedRow) else None),
             ("session", _unless_empty(row.session)),
             ("parent_execution_id", _unless_empty(row.parent)),
             ("spawned_by", spawned_by_json(row)),
@@ -209,6 +211,20 @@ def agent_json(row: AgentRow) -> str:
             ),
             ("policy_bundle", _unless_empty(row.policy_bundle)),
             ("metadata", row.metadata),
+        )
+    )
+
+
+def key_json(row: KeyRow, token: str = "") -> str:
+    """The token is shown once, to whoever made it."""
+    return _object(
+        (
+            ("id", _text(row.id)),
+            ("name", _text(row.name)),
+            ("scopes", _text(row.scopes.split())),
+            ("created_at", _time(row.created_at)),
+            ("revoked_at", _time(row.revoked_at)),
+            ("token", _unless_empty(token)),
         )
     )
 

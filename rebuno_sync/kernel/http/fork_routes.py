@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...types import Scope
 from ..forks import Fork
 from .call import Call, json_response
 from .encoding import execution_json, points_json
@@ -19,6 +20,8 @@ def fork(call: Call) -> Response:
         session=fields.text("session") or None,
         policy_bundle=fields.text("policy_bundle"),
     )
+    if wanted.policy_bundle:
+        call.require(frozenset({Scope.POLICIES_WRITE}))
     row, restoration = call.core.forking.fork(call.execution_id, wanted)
     return json_response(execution_json(row, restoration), 201)
 

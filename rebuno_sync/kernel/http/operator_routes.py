@@ -7,6 +7,7 @@ from ..records import spawner_in
 from .call import Call, json_response, no_content
 from .decoding import bad_request, uuid_text
 from .encoding import agent_json, event_json, execution_json, list_json, page_json
+from .metrics import CONTENT_TYPE
 from .request import Response
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "health",
     "list_agents",
     "list_executions",
+    "metrics",
+    "openapi",
     "ready",
     "register_agent",
 ]
@@ -122,6 +125,14 @@ def delete_agent(call: Call) -> Response:
 
 def health(call: Call) -> Response:
     return json_response('{"status":"ok"}')
+
+
+def metrics(call: Call) -> Response:
+    return Response(200, call.metrics.text(), CONTENT_TYPE)
+
+
+def openapi(call: Call) -> Response:
+    return Response(200, call.document())
 
 
 def ready(call: Call) -> Response:

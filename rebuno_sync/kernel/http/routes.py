@@ -9,19 +9,22 @@ from urllib.parse import unquote
 
 from . import agent_routes as agents
 from . import fork_routes as forks
+from . import key_routes as keys
 from . import operator_routes as operators
 from . import policy_routes as policies
 from . import resource_routes as resources
+from . import stream_routes as streams
 from .auth import Auth
 from .call import Call
+from .event_stream import EventStream
 from .request import Response
 
-__all__ = ["ROUTES", "Route", "find"]
+__all__ = ["ROUTES", "Found", "Route", "find"]
 
 
 class Route(NamedTuple):
     auth: Auth
-    handle: Callable[[Call], Response]
+    handle: Callable[[Call], Response | EventStream]
 
 
 _EXECUTION = "/v0/executions/{id}"
@@ -40,7 +43,7 @@ ROUTES: dict[str, dict[str, Route]] = {
     f"{_EXECUTION}/complete": {"POST": Route(Auth.HMAC, agents.complete)},
     f"{_STEP}/fail": {"POST": Route(Auth.HMAC, agents.fail_step)},
     f"{_STEP}/attempt": {"POST": Route(Auth.HMAC, agents.attempt)},
-    f"{_STEP}/stream": {"POST": Route(Auth.HMAC, agents.stream)},
+    f"{_STEP}/stream": {"POST": Route(Auth.HMAC, streams.publish)},
     _STEP: {"GET": Route(Auth.EITHER, agents.get_step)},
     f"{_EXECUTION}/fail": {"POST": Route(Auth.HMAC, agents.fail)},
     f"{_EXECUTION}/suspend": {"POST": Route(Auth.HMAC, agents.suspend)},
@@ -51,6 +54,7 @@ ROUTES: dict[str, dict[str, Route]] = {
         "GET": Route(Auth.BEARER, operators.list_executions),
     },
     f"{_EXECUTION}/events": {"GET": Route(Auth.BEARER, operators.events)},
+    f"{_EXECUTION}/stream": {"GET": Route(Auth.BEARER, streams.listen)},
     f"{_EXECUTION}/cancel": {"POST": Route(Auth.BEARER, operators.cancel)},
     f"{_EXECUTION}/resources": {"POST": Route(Auth.HMAC, resources.register)},
     f"{_EXECUTION}/resources/checkpoints": {"POST": Route(Auth.HMAC, resources.checkpoint)},
@@ -66,6 +70,12 @@ ROUTES: dict[str, dict[str, Route]] = {
         "DELETE": Route(Auth.BEARER, operators.delete_agent),
     },
     "/v0/agents/{id}/metadata": {"PUT": Route(Auth.HMAC, agents.put_metadata)},
+    "/v0/api-keys": {
+        "POST": Route(Auth.BEARER, keys.create_key),
+        "GET": Route(Auth.BEARER, keys.list_keys),
+    },
+    "/v0/api-keys/{id}": {"DELETE": Route(Auth.BEARER, keys.revoke_key)},
+    "/v0/api-keys/{id}/rotate": {"POST": Route(Auth.BEARER, keys.rotate_key)},
     "/v0/policies/{agent}": {"POST": Route(Auth.BEARER, policies.set_policy)},
     "/v0/policies/{agent}/test": {"POST": Route(Auth.BEARER, policies.test_policy)},
     "/v0/approvals": {"GET": Route(Auth.BEARER, policies.list_approvals)},
@@ -74,19 +84,28 @@ ROUTES: dict[str, dict[str, Route]] = {
     "/v0/approvals/{id}/deny": {"POST": Route(Auth.BEARER, policies.deny_approval)},
     "/v0/health": {"GET": Route(Auth.NONE, operators.health)},
     "/v0/ready": {"GET": Route(Auth.NONE, operators.ready)},
+    "/v0/openapi.json": {"GET": Route(Auth.NONE, operators.openapi)},
+    "/metrics": {"GET": Route(Auth.NONE, operators.metrics)},
 }
 """By path; those that are asked most come first."""
 
 _COMPILED = [
-    (re.compile(re.sub(r"\{\w+\}", "([^/]+)", path)).fullmatch, methods)
+    (re.compile(re.sub(r"\{\w+\}", "([^/]+)", path)).fullmatch, path, methods)
     for path, methods in ROUTES.items()
 ]
 
 
-def find(path: str) -> tuple[dict[str, Route], tuple[str, ...]] | None:
-    """The methods of a path, and what it names."""
-    for matches, methods in _COMPILED:
+class Found(NamedTuple):
+    pattern: str
+    methods: dict[str, Route]
+    names: tuple[str, ...]
+    """What the path names, unescaped."""
+
+
+def find(path: str) -> Found | None:
+    """The entry of the table that a path belongs to."""
+    for matches, pattern, methods in _COMPILED:
         if match := matches(path):
             names = match.groups()
-            return methods, tuple(map(unquote, names)) if "%" in path else names
+            return Found(pattern, methods, tuple(map(unquote, names)) if "%" in path else names)
     return None

@@ -35,3 +35,4 @@ def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
     db.execute("UPDATE wakes SET due = ? + (due_at - ?) / 1e6", (boottime, now))
     db.execute("UPDATE rate_buckets SET filled = ? + (filled_at - ?) / 1e6", (boottime, now))
     db.execute("DELETE FROM owners")
+    db.execute("DELETE FROM listeners")

@@ -18,7 +18,8 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from ...errors import StorageError
-from .database import PATIENCE_SECONDS, Database, storage_error
+from .database import Database
+from .faults import PATIENCE_SECONDS, storage_error
 
 __all__ = ["SharedCommits"]
 

@@ -19,6 +19,16 @@ def put_bucket(db: sqlite3.Connection, key: str, tokens: float, now: int, bootti
     )
 
 
+def has_idle_buckets(db: sqlite3.Connection, wall: int) -> bool:
+    """Whether there are buckets that nothing took from since ``wall``."""
+    sql = "SELECT 1 FROM rate_buckets WHERE filled_at < ? LIMIT 1"
+    return db.execute(sql, (wall,)).fetchone() is not None
+
+
+def drop_idle_buckets(db: sqlite3.Connection, wall: int) -> None:
+    db.execute("DELETE FROM rate_buckets WHERE filled_at < ?", (wall,))
+
+
 def was_rate_limited(db: sqlite3.Connection, execution: int) -> bool:
     """Whether a limit has refused or parked a call of the execution before."""
     sql = "SELECT 1 FROM events WHERE execution = ? AND type = 'step.rate_limited' LIMIT 1"

@@ -17,7 +17,9 @@ from pathlib import Path
 
 from ...errors import StorageError
 from ..locks import WRITE, LockFile
+from .faults import PATIENCE_SECONDS, storage_errors
 from .gate import GATE
+from .migrations import MIGRATIONS
 
 __all__ = ["PATIENCE_SECONDS", "Connection", "Database"]
 
@@ -27,11 +29,6 @@ it."""
 
 APPLICATION_ID = 0x7262_6E6F
 """``rbno``: marks our files, so that another program's database is never touched."""
-
-SCHEMA_VERSION = 1
-
-PATIENCE_SECONDS = 60.0
-"""How long a write waits for other processes, ours and others'."""
 
 CHECKPOINT_EVERY_COMMITS = 1000
 
@@ -48,6 +45,8 @@ _SCHEMA = Path(__file__).parent.parent / "schema.sql"
 
 class Database:
     """The connections of one process to one file. Writes go through ``SharedCommits`` only."""
+
+    migrations = MIGRATIONS
 
     def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
         self.path = path
@@ -127,10 +126,11 @@ class Database:
                 f"{self.path} is another program's SQLite database; name a file of its own for the"
                 " kernel with REBUNO_DB or Kernel(path). Nothing was changed."
             )
-        if version > SCHEMA_VERSION:
+        newest = 1 + len(self.migrations)
+        if version > newest:
             raise StorageError(
                 f"{self.path} was written by a newer rebuno_sync (schema {version}, this one knows"
-                f" {SCHEMA_VERSION}); upgrade rebuno_sync. Nothing was changed."
+                f" {newest}); upgrade rebuno_sync. Nothing was changed."
             )
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
@@ -138,12 +138,13 @@ class Database:
                 f"SQLite cannot keep a write-ahead log beside {self.path} (journal mode is {mode});"
                 " put the file on a local disk."
             )
-        if version == 0:
+        if version < newest:
+            scripts = [_SCHEMA.read_text(), *self.migrations][version:]
             db.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA.read_text().split(";\n"):
+            for statement in "".join(scripts).split(";\n"):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            db.execute(f"PRAGMA user_version = {newest}")
             self.commit()
 
     # -- writing
@@ -345,6 +346,19 @@ class Database:
         finally:
             self.lock.close()
 
+    def bytes_of_file(self) -> int:
+        return self.path.stat().st_size
+
+    def bytes_of_log(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    @property
+    def closed(self) -> bool:
+        return self._ended.is_set()
+
     @property
     def has_connections(self) -> bool:
         return bool(self._pool) or self._watch is not None or self._writer is not None
@@ -357,30 +371,3 @@ class Database:
         for connection in [*self._pool, self._watch, self._writer]:
             if connection is not None:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-
-
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise storage_error(path, error) from error
-
-
-_ADVICE = {
-    "SQLITE_BUSY": f"another program has held its write lock for {PATIENCE_SECONDS:.0f} seconds",
-    "SQLITE_FULL": "the disk is full; what was recorded is safe, make room and run again",
-    "SQLITE_NOTADB": "it is not an SQLite database; name another file for the kernel",
-    "SQLITE_READONLY": "it cannot be written; check its owner and its folder's",
-    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and is writable",
-    "SQLITE_CORRUPT": "it is damaged; restore a backup",
-}
-
-
-def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
-    """What a person can do about an error of SQLite."""
-    name = getattr(error, "sqlite_errorname", "")
-    for prefix, text in _ADVICE.items():
-        if name.startswith(prefix):
-            return StorageError(f"the kernel's file {path}: {text} (SQLite: {error})")
-    return StorageError(f"the kernel's file {path} cannot be used: {error}")

@@ -12,6 +12,8 @@ __all__ = [
     "ApprovalRow",
     "DispatchRow",
     "ExecutionRow",
+    "KeyRow",
+    "RemovedRow",
     "Standing",
     "StepRow",
 ]
@@ -35,6 +37,18 @@ class AgentRow(NamedTuple):
         return f"AgentRow(id={self.id!r}, webhook_url={self.webhook_url!r})"
 
 
+class KeyRow(NamedTuple):
+    id: str
+    name: str
+    scopes: str
+    hash: bytes
+    created_at: int
+    revoked_at: int | None
+
+    def __repr__(self) -> str:
+        return f"KeyRow(id={self.id!r}, name={self.name!r})"
+
+
 class ExecutionRow(NamedTuple):
     n: int
     id: str
@@ -56,6 +70,14 @@ class ExecutionRow(NamedTuple):
     on_behalf_of: str | None
     forked_from: str | None = None
     fork_seq: int | None = None
+
+
+class RemovedRow(ExecutionRow):
+    """What is left of an execution that retention has removed. Its number is 0, which no step or
+    event has."""
+
+    input_hash: str = ""
+    """Of its input, which is gone, in canonical form."""
 
 
 class Standing(NamedTuple):

@@ -6,12 +6,20 @@ import sqlite3
 from collections.abc import Sequence
 
 from ...types import DispatchStatus, ExecutionStatus, LeaseKey, StepStatus
+from . import texts
+from .log import append_events as append_events
+from .log import events as events
+from .log import last_seq as last_seq
 from .rows import DispatchRow, ExecutionRow, Standing, StepRow
 
 _EXECUTION = ", ".join(ExecutionRow._fields)
 _STEP = ", ".join(StepRow._fields)
 _NEW_STEP = ", ".join(StepRow._fields[1:-3])
 _DISPATCH = ", ".join(DispatchRow._fields)
+_INPUT = ExecutionRow._fields.index("input") - 1
+"""Where the input is in a row without its number."""
+_ARGS = StepRow._fields.index("args") - 1
+"""Where the arguments are in a row without its number."""
 
 
 # -- meta
@@ -38,21 +46,22 @@ def agent_lease_seconds(db: sqlite3.Connection, agent_id: str) -> float | None:
 # -- executions
 
 
-def _execution(row: tuple[object, ...] | None) -> ExecutionRow | None:
+def _execution(db: sqlite3.Connection, row: tuple[object, ...] | None) -> ExecutionRow | None:
     if row is None:
         return None
     found = ExecutionRow._make(row)
-    return found._replace(status=ExecutionStatus(found.status))
+    status, input_ = ExecutionStatus(found.status), texts.unpack(db, found.input)
+    return found._replace(status=status, input=input_)
 
 
 def execution(db: sqlite3.Connection, execution_id: str) -> ExecutionRow | None:
     sql = f"SELECT {_EXECUTION} FROM executions WHERE id = ?"
-    return _execution(db.execute(sql, (execution_id,)).fetchone())
+    return _execution(db, db.execute(sql, (execution_id,)).fetchone())
 
 
 def execution_by_number(db: sqlite3.Connection, n: int) -> ExecutionRow:
     row = db.execute(f"SELECT {_EXECUTION} FROM executions WHERE n = ?", (n,)).fetchone()
-    found = _execution(row)
+    found = _execution(db, row)
     assert found is not None
     return found
 
@@ -64,7 +73,7 @@ def execution_id(db: sqlite3.Connection, n: int) -> str:
 
 def execution_by_key(db: sqlite3.Connection, agent_id: str, key: str) -> ExecutionRow | None:
     sql = f"SELECT {_EXECUTION} FROM executions WHERE agent_id = ? AND idempotency_key = ?"
-    return _execution(db.execute(sql, (agent_id, key)).fetchone())
+    return _execution(db, db.execute(sql, (agent_id, key)).fetchone())
 
 
 def executions(
@@ -78,13 +87,19 @@ def executions(
     where = " AND ".join(text for text, _ in used) or "TRUE"
     sql = f"SELECT {_EXECUTION} FROM executions WHERE {where} ORDER BY id DESC LIMIT ?"
     rows = db.execute(sql, (*(value for _, value in used), limit)).fetchall()
-    return [row for row in map(_execution, rows) if row is not None]
+    return [found for row in rows if (found := _execution(db, row)) is not None]
+
+
+def executions_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    return db.execute("SELECT status, count(*) FROM executions GROUP BY status").fetchall()
 
 
 def insert_execution(db: sqlite3.Connection, row: Sequence[object]) -> int:
     """``row`` is an ``ExecutionRow`` without its number."""
     marks = ", ".join("?" * len(row))
-    cursor = db.execute(f"INSERT INTO executions ({_EXECUTION[3:]}) VALUES ({marks})", tuple(row))
+    values = list(row)
+    values[_INPUT] = texts.pack(db, str(values[_INPUT]))
+    cursor = db.execute(f"INSERT INTO executions ({_EXECUTION[3:]}) VALUES ({marks})", values)
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 
@@ -197,7 +212,13 @@ def steps(db: sqlite3.Connection, execution: int, *, terminal: bool = False) -> 
     """Ordered by step id (protocol.md 2.2)."""
     only = "AND status IN ('succeeded', 'failed', 'denied', 'cancelled')" if terminal else ""
     sql = f"SELECT {_STEP} FROM steps WHERE execution = ? {only} ORDER BY step_id"
-    return [row for row in map(_step, db.execute(sql, (execution,)).fetchall()) if row]
+    rows = [row for row in map(_step, db.execute(sql, (execution,)).fetchall()) if row]
+    return [whole_step(db, row) for row in rows]
+
+
+def whole_step(db: sqlite3.Connection, row: StepRow) -> StepRow:
+    """With its arguments. The rules look at many steps and need none, so ``step`` leaves them."""
+    return row._replace(args=texts.unpack(db, row.args))
 
 
 def count_steps(db: sqlite3.Connection, execution: int) -> int:
@@ -245,7 +266,7 @@ def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -
     cursor = db.execute(
         f"INSERT INTO steps (execution, {_NEW_STEP}) VALUES"
         " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (execution, *row),
+        (execution, *row[:_ARGS], texts.pack(db, str(row[_ARGS])), *row[_ARGS + 1 :]),
     )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
@@ -283,47 +304,6 @@ def settle_step(
     db.execute(sql, (status, result, error, now, usage, n))
 
 
-# -- events
-
-
-def last_seq(db: sqlite3.Connection, execution: int) -> int:
-    (seq,) = db.execute(
-        "SELECT coalesce(max(seq), 0) FROM events WHERE execution = ?", (execution,)
-    ).fetchone()
-    return int(seq)
-
-
-_APPEND = "INSERT INTO events (execution, seq, type, step, detail, occurred_at) VALUES "
-_ONE = "(?, ?, ?, ?, ?, ?)"
-
-
-def append_events(
-    db: sqlite3.Connection,
-    execution: int,
-    after_seq: int,
-    entries: Sequence[tuple[str, int | None, str | None]],
-    now: int,
-) -> None:
-    """Append ``(type, step number, detail)`` entries with consecutive numbers, in one statement."""
-    values: list[object] = []
-    for offset, (kind, step_number, detail) in enumerate(entries, 1):
-        values += (execution, after_seq + offset, kind, step_number, detail, now)
-    db.execute(_APPEND + ", ".join([_ONE] * len(entries)), values)
-
-
-_EVENTS = """
-SELECT v.seq, v.type, v.detail, v.occurred_at, e.output, e.failure_reason,
-       s.step_id, s.kind, s.target, s.error
-FROM events v JOIN executions e ON e.n = v.execution LEFT JOIN steps s ON s.n = v.step
-WHERE v.execution = ? AND v.seq > ? ORDER BY v.seq LIMIT ?"""
-
-
-def events(
-    db: sqlite3.Connection, execution: int, after_seq: int, limit: int
-) -> list[tuple[object, ...]]:
-    return db.execute(_EVENTS, (execution, after_seq, limit)).fetchall()
-
-
 # -- dispatches
 
 
@@ -351,6 +331,13 @@ def open_dispatch(db: sqlite3.Connection, execution: int) -> DispatchRow | None:
         return None
     found = DispatchRow._make(row)
     return found._replace(status=DispatchStatus(found.status))
+
+
+def open_dispatches_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    sql = "SELECT status, count(*) FROM dispatches WHERE status {} GROUP BY status"
+    # In the words of the two indexes.
+    waiting, held = sql.format("IN ('pending', 'failed')"), sql.format("= 'in_flight'")
+    return db.execute(waiting).fetchall() + db.execute(held).fetchall()
 
 
 def claim_dispatch(

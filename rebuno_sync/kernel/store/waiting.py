@@ -6,6 +6,7 @@ import sqlite3
 
 from ...types import ApprovalStatus
 from .rows import ApprovalRow, StepRow
+from .tables import whole_step
 
 _APPROVAL = """
 SELECT a.n, a.id, a.execution, e.id, a.step, s.step_id, a.status, a.approvers, a.message,
@@ -129,4 +130,4 @@ def decisions(db: sqlite3.Connection, execution: int) -> list[tuple[StepRow, str
         " ('step.allowed', 'step.denied', 'step.awaiting_approval') ORDER BY v.seq",
         (execution,),
     ).fetchall()
-    return [(StepRow._make(row[2:]), row[0], row[1]) for row in rows]
+    return [(whole_step(db, StepRow._make(row[2:])), row[0], row[1]) for row in rows]

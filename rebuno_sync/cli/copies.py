@@ -1,0 +1,86 @@
+"""``rebuno-sync backup``, ``export`` and ``import``: copies of a file and of executions."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import RebunoError
+from ..kernel import Kernel
+from ..kernel.embedded import DEFAULT_PATH
+
+if TYPE_CHECKING:
+    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+__all__ = ["COMMANDS", "add_to"]
+
+
+def add_to(commands: _Commands) -> None:
+    """Describe the commands."""
+    backup = commands.add_parser(
+        "backup",
+        help="copy a kernel's file while it is used",
+        description="Copy a kernel's file, as it is now, while other processes go on using it.",
+    )
+    backup.add_argument("target", metavar="TARGET", help="the copy, which must not exist yet")
+    export = commands.add_parser(
+        "export",
+        help="write an execution as JSON lines",
+        description="Write all that is recorded of an execution to the standard output.",
+    )
+    export.add_argument("execution_id", metavar="EXECUTION", help="its id")
+    taking = commands.add_parser(
+        "import",
+        help="take in what export wrote",
+        description="Take in an execution of another file. One that had not ended goes on here.",
+    )
+    taking.add_argument("source", metavar="FILE", help="what export wrote; - reads the input")
+    for parser in (backup, export, taking):
+        parser.add_argument(
+            "--db",
+            metavar="FILE",
+            default=os.environ.get("REBUNO_DB") or DEFAULT_PATH,
+            help=f"the kernel's file (default: $REBUNO_DB, else {DEFAULT_PATH})",
+        )
+
+
+def _backup(kernel: Kernel, options: argparse.Namespace) -> None:
+    kernel.backup(options.target)
+
+
+def _export(kernel: Kernel, options: argparse.Namespace) -> None:
+    sys.stdout.write(kernel.export_execution(options.execution_id))
+
+
+def _import(kernel: Kernel, options: argparse.Namespace) -> None:
+    from_input = options.source == "-"
+    text = sys.stdin.read() if from_input else Path(options.source).read_text("utf-8")
+    print(kernel.import_execution(text).id)
+
+
+def _command(
+    name: str, work: Callable[[Kernel, argparse.Namespace], None]
+) -> Callable[[argparse.Namespace], int]:
+    def run(options: argparse.Namespace) -> int:
+        try:
+            if not Path(options.db).exists():
+                raise FileNotFoundError(f"there is no file {options.db}; name it with --db")
+            with Kernel(options.db) as kernel:
+                work(kernel, options)
+        except (RebunoError, OSError, UnicodeDecodeError) as error:
+            print(f"rebuno-sync {name}: {error}", file=sys.stderr)
+            return 1
+        return 0
+
+    return run
+
+
+COMMANDS = {
+    name: _command(name, work)
+    for name, work in (("backup", _backup), ("export", _export), ("import", _import))
+}
+"""What each does; the exit code."""
