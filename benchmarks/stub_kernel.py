@@ -25,6 +25,8 @@ def decision() -> str:
 
 def answer(method: bytes, path: bytes, body: bytes) -> str:
     last = path.rpartition(b"/")[2]
+    if method == b"GET" and last.startswith(b"steps"):
+        return "[]"
     if method == b"GET":
         return json.dumps({**EXECUTION, "id": last.decode()})
     if last == b"steps":

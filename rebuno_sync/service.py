@@ -108,6 +108,10 @@ class RemoteService:
                 strict=self._strict,
             )
         finally:
+            # An attempt that is ended from outside may hold an outcome still: the kernel decides
+            # whether it counts.
+            with suppress(RebunoError):
+                outbox.flush()
             self._outboxes.pop(lease.key, None)
         _log.debug("execution %s: %s", outcome.execution_id, outcome.status)
         return outcome

@@ -3,6 +3,7 @@ lost to a thread that hangs."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -22,6 +23,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
+_LEADING_ON = (threading.__file__, contextlib.__file__)
 
 
 def beside(name: str, work: Callable[[], None]) -> None:
@@ -45,7 +47,7 @@ def stack_of(ident: int | None) -> str:
 
 
 def _is_ours(filename: str) -> bool:
-    return filename == threading.__file__ or filename.startswith(_PACKAGE)
+    return filename in _LEADING_ON or filename.startswith(_PACKAGE)
 
 
 _looking = threading.Lock()

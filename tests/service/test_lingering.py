@@ -130,25 +130,34 @@ def resting(tmp_path: Path) -> Iterator[tuple[Service, Child]]:
             yield service, child
 
 
-@pytest.mark.parametrize("how", ["wait", "sleep", "sleeps side by side"])
 def test_c10_sigterm_ends_a_handler_that_only_waits_at_once(
-    resting: tuple[Service, Child], how: str
+    resting: tuple[Service, Child],
 ) -> None:
     """The process has ended within two seconds, and another one goes on under the lease that was
     given back."""
     service, child = resting
-    execution = service.client.create("child", {"how": how})
+    execution = service.client.create("child", {"how": "wait"})
     child.hears({"waits": 1})
-    sleeps = {"wait": 0, "sleep": 1}.get(how, 2)
-    wait_until(
-        lambda: len(service.client.list_steps(execution.id)) == sleeps, "all that it waits for"
-    )
     service.agent(lambda how: rebuno.execution().dispatch_attempt, "child")
     started = time.monotonic()
     child.signal(signal.SIGTERM)
     assert child.returncode(10.0) == 0, child.errors
     assert time.monotonic() - started < 2.0
     assert service.client.wait(execution.id, timeout=5.0).output == 2
+
+
+@pytest.mark.parametrize("how", ["sleep", "sleeps side by side"])
+def test_c10_a_sleep_keeps_no_process(resting: tuple[Service, Child], how: str) -> None:
+    """It is parked at the kernel."""
+    service, child = resting
+    execution = service.client.create("child", {"how": how})
+    child.hears({"waits": 1})
+    wait_until(lambda: service.client.get(execution.id).status == "blocked", "the sleep")
+    started = time.monotonic()
+    child.signal(signal.SIGTERM)
+    assert child.returncode(10.0) == 0, child.errors
+    assert time.monotonic() - started < 2.0
+    assert service.client.get(execution.id).status == "blocked"
 
 
 def test_c10_a_sleep_beside_a_body_is_ended_after_the_body(resting: tuple[Service, Child]) -> None:

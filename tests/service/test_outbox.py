@@ -14,6 +14,7 @@ from support.services import Service
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
+from rebuno_sync import Interrupted
 from rebuno_sync.types import LARGEST_BATCH
 
 
@@ -411,7 +412,6 @@ def test_an_outcome_whose_answer_stays_lost_is_asked_for_while_the_handler_waits
     assert service.wire.count("complete") >= 4
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_interrupted_attempt_sends_what_it_holds_before_its_lease_is_given_back(
     service: Service,
 ) -> None:
@@ -428,7 +428,7 @@ def test_an_interrupted_attempt_sends_what_it_holds_before_its_lease_is_given_ba
         attempts.append(rebuno.execution().dispatch_attempt)
         work()
         if len(attempts) == 1:
-            raise SystemExit
+            raise Interrupted("as after a lost answer")
         return "done"
 
     service.agent(handler)

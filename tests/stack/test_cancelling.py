@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.attempts import attempt, background, created
+from support.labels import label
 from support.services import Service
 from support.waiting import wait_until
 
@@ -47,13 +48,23 @@ def queue_behind_a_sleep() -> None:
     rebuno.parallel([(rebuno.sleep, 60), (rebuno.sleep, 61)], max_workers=1)
 
 
-WAITS = [wait_in_the_handler, sleep_durably, sleep_in_a_thread, queue_behind_a_sleep]
+WAITS = [
+    (wait_in_the_handler, "terminated"),
+    (queue_behind_a_sleep, "terminated"),
+    (sleep_durably, "blocked"),
+    (sleep_in_a_thread, "blocked"),
+]
+"""How a handler waits, and how its attempt ends: a sleep is parked at the kernel."""
 
 
 @pytest.mark.parametrize("where", ["in process", "over HTTP"])
-@pytest.mark.parametrize("waits", WAITS)
+@pytest.mark.parametrize(("waits", "outcome"), WAITS, ids=label)
 def test_c7_a_cancel_ends_a_wait_within_a_second(
-    tmp_path: Path, where: str, waits: Callable[[], None], caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    where: str,
+    waits: Callable[[], None],
+    outcome: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """(a) ``execution().wait``, (d) a durable sleep: the handler has ended, and nothing goes on."""
     caplog.set_level(logging.INFO, "rebuno_sync.agent")
@@ -83,7 +94,7 @@ def test_c7_a_cancel_ends_a_wait_within_a_second(
         assert time.monotonic() - started < 1.0
         assert service.kernel.get(execution_id).status == "cancelled"
         assert terminal_events(service.kernel, execution_id) == ["execution.cancelled"]
-        wait_until(lambda: "this attempt ends as terminated" in caplog.text, "the outcome")
+        wait_until(lambda: f"this attempt ends as {outcome}" in caplog.text, "the outcome")
         if where == "in process":
             agent.close()
     assert after == []

@@ -142,7 +142,7 @@ def test_a_cancel_reaches_a_waiting_handler_with_a_heartbeat(tmp_path: Any) -> N
         with background(lambda: attempt(kernel, execution_id, handler)) as thread:
             waiting.wait(20)
             kernel.cancel(execution_id)
-            assert thread.result().status == "lease_superseded"
+            assert thread.result().status == "terminated"
 
 
 # -- the seam for one's own primitives
