@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Slot", "Workers", "beside", "stack_of"]
+__all__ = ["Slot", "Workers", "beside", "frames", "stack_of"]
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def stack_of(ident: int | None) -> str:
 
     Frames of this package are left out where they only lead to others.
     """
-    frame = None if ident is None else _frames().get(ident)
+    frame = None if ident is None else frames().get(ident)
     if frame is None:
         return ""
     stack = traceback.extract_stack(frame)
@@ -53,7 +53,8 @@ def _is_ours(filename: str) -> bool:
 _looking = threading.Lock()
 
 
-def _frames() -> dict[int, FrameType]:
+def frames() -> dict[int, FrameType]:
+    """Where each thread is now, by its identifier."""
     if sys.version_info >= (3, 11, 9):
         return sys._current_frames()
     # A garbage collection in there, while another thread starts or ends, stops the whole process

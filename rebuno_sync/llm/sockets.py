@@ -7,10 +7,11 @@ blocked thread's own stack tells: every library reads in a Python frame that hol
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 from contextlib import suppress
 from types import FrameType, TracebackType
+
+from ..workers import frames
 
 __all__ = ["Hold"]
 
@@ -62,7 +63,7 @@ class Hold:
 
 
 def _shut(thread: int) -> None:
-    frame = sys._current_frames().get(thread)
+    frame = frames().get(thread)
     while frame is not None and not _is_ours(frame):
         for name in ("self", "sock"):
             found = _socket_of(frame.f_locals.get(name))
