@@ -7,25 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from .asking import Asking
 from .replies import understood
 from .types import Agent, ApiKey
 
 __all__ = ["Access"]
 
 
-class Access:
+class Access(Asking):
     """What ``Client`` says about whom a kernel knows."""
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: str | None = None,
-        *,
-        query: dict[str, Any] | None = None,
-        repeatable: bool | None = None,
-    ) -> Any:
-        raise NotImplementedError
 
     # -- agents
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 from urllib.parse import quote
 
+from .asking import Asking
 from .replies import understood
 from .types import Execution, ForkPoints
 
 __all__ = ["Branching"]
 
 
-class Branching:
+class Branching(Asking):
     """What ``Client`` says about forks."""
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: str | None = None,
-        *,
-        query: dict[str, Any] | None = None,
-        repeatable: bool | None = None,
-    ) -> Any:
-        raise NotImplementedError
 
     def fork(
         self, execution_id: str, at_seq: int, session: str = "", policy_bundle: str = ""

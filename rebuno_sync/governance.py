@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from .asking import Asking
 from .codec import PLAIN
 from .replies import understood
 from .types import Approval, PolicyReport
@@ -15,19 +16,8 @@ from .types import Approval, PolicyReport
 __all__ = ["Governance"]
 
 
-class Governance:
+class Governance(Asking):
     """What ``Client`` says about what agents may do."""
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: str | None = None,
-        *,
-        query: dict[str, Any] | None = None,
-        repeatable: bool | None = None,
-    ) -> Any:
-        raise NotImplementedError
 
     # -- policies
 

@@ -63,7 +63,7 @@ LAYERS = {
     ],
     "edges": [
         *("transport", "delivery", "messages", "remote_clock", "resource_calls"),
-        *("kernel_client", "governance", "access", "branching", "listening", "client"),
+        *("kernel_client", "asking", "governance", "access", "branching", "listening", "client"),
         *("sender", "held", "outbox"),
         *("agent", "webhook", "wsgi", "pushing", "serving", "service", "host"),
     ],

@@ -31,6 +31,7 @@ from .store.rows import REMOTE, Standing
 from .usage import usage_of
 
 __all__ = [
+    "DONE",
     "Answer",
     "Asked",
     "Beat",
@@ -38,10 +39,12 @@ __all__ = [
     "Operation",
     "Release",
     "Settle",
+    "Silent",
     "Submit",
     "Suspend",
     "Try",
     "check_owner",
+    "not_ended",
     "pass_fence",
     "standing",
 ]
@@ -84,7 +87,7 @@ class Answer(NamedTuple):
         return self.accepted and not terminal
 
 
-_DONE = Answer(204)
+DONE = Answer(204)
 
 
 class Operation(Protocol):
@@ -119,6 +122,16 @@ def check_owner(at: Standing, asked: Asked) -> None:
         raise api_error(
             "forbidden", f"forbidden: the execution is not one of agent {asked.agent_id!r}", 403
         )
+
+
+def not_ended(db: Connection, asked: Asked, now: Moment) -> Standing:
+    """``standing``, for the agent's own execution. Raises ``execution_terminal`` if it has ended
+    (protocol.md 5.4)."""
+    at = standing(db, asked, now)
+    check_owner(at, asked)
+    if at.status.terminal:
+        raise fence.terminal_error(asked.lease.execution_id)
+    return at
 
 
 def pass_fence(db: Connection, at: Standing, asked: Asked, now: Moment) -> None:
@@ -283,20 +296,20 @@ def _same(recorded: str | None, sent: str | None) -> bool:
         return False
 
 
-class _Silent:
+class Silent:
     """An operation whose answer says nothing but that it was done."""
 
     __slots__ = ()
 
     def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
-        return _DONE
+        return DONE
 
     def departs(self, answer: Answer) -> bool:
         return not answer.accepted
 
 
 @dataclass(frozen=True, slots=True)
-class End(_Silent):
+class End(Silent):
     """Complete or fail the execution (protocol.md 9.4)."""
 
     status: ExecutionStatus
@@ -306,10 +319,7 @@ class End(_Silent):
     durable: ClassVar[bool] = True
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
-        at = standing(db, asked, now)
-        check_owner(at, asked)
-        if at.status.terminal:
-            raise fence.terminal_error(asked.lease.execution_id)
+        at = not_ended(db, asked, now)
         pass_fence(db, at, asked, now)
         executions.end(
             db,
@@ -320,7 +330,7 @@ class End(_Silent):
             reason=self.reason,
             state=self.state,
         )
-        return _DONE
+        return DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,10 +342,7 @@ class Suspend:
     durable: ClassVar[bool] = False
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
-        at = standing(db, asked, now)
-        check_owner(at, asked)
-        if at.status.terminal:
-            raise fence.terminal_error(asked.lease.execution_id)
+        at = not_ended(db, asked, now)
         pass_fence(db, at, asked, now)
         return Answer(200, suspended=parking.suspend(db, at, self.wake, now))
 
@@ -348,7 +355,7 @@ class Suspend:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat(_Silent):
+class Beat(Silent):
     """Renew the lease. There is no terminal test (protocol.md 5.4)."""
 
     durable: ClassVar[bool] = False
@@ -357,11 +364,11 @@ class Beat(_Silent):
         at = standing(db, asked, now)
         check_owner(at, asked)
         pass_fence(db, at, asked, now)
-        return _DONE
+        return DONE
 
 
 @dataclass(frozen=True, slots=True)
-class Release(_Silent):
+class Release(Silent):
     """Give the lease back (protocol.md 17)."""
 
     interrupted: bool
@@ -370,10 +377,7 @@ class Release(_Silent):
     durable: ClassVar[bool] = False
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
-        at = standing(db, asked, now)
-        check_owner(at, asked)
-        if at.status.terminal:
-            raise fence.terminal_error(asked.lease.execution_id)
+        at = not_ended(db, asked, now)
         if not fence.holds(at, asked.lease, renewing=True):
             raise fence.superseded_error(asked.lease)
         dispatches.release(
@@ -384,4 +388,4 @@ class Release(_Silent):
             random=self.random,
             now=now,
         )
-        return _DONE
+        return DONE

@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..types import Registration, StepDecision
-from . import fence, resources
+from . import resources
 from .moment import Moment
-from .operations import Answer, Asked, check_owner, pass_fence, standing
+from .operations import DONE, Answer, Asked, Silent, not_ended, pass_fence
 from .resources import Captures
 from .store import Connection
 from .store.rows import Standing
 
 __all__ = ["Bind", "Checkpoint", "Register"]
 
-_DONE = Answer(204)
 
-
-class _UnderLease:
+class _UnderLease(Silent):
     """Checks who asks; then does it, which may be repeated."""
 
     __slots__ = ()
@@ -26,18 +24,9 @@ class _UnderLease:
     durable: ClassVar[bool] = True
 
     def apply(self, db: Connection, asked: Asked, now: Moment) -> Answer:
-        at = standing(db, asked, now)
-        check_owner(at, asked)
-        if at.status.terminal:
-            raise fence.terminal_error(asked.lease.execution_id)
+        at = not_ended(db, asked, now)
         pass_fence(db, at, asked, now)
         return self.do(db, at, now)
-
-    def again(self, db: Connection, at: Standing, kept: StepDecision) -> Answer:
-        return _DONE
-
-    def departs(self, answer: Answer) -> bool:
-        return not answer.accepted
 
     def do(self, db: Connection, at: Standing, now: Moment) -> Answer:
         raise NotImplementedError
@@ -65,7 +54,7 @@ class Bind(_UnderLease):
 
     def do(self, db: Connection, at: Standing, now: Moment) -> Answer:
         resources.bind(db, at.execution, self.key, self.binding, now)
-        return _DONE
+        return DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +63,4 @@ class Checkpoint(_UnderLease):
 
     def do(self, db: Connection, at: Standing, now: Moment) -> Answer:
         resources.checkpoint(db, at.execution, self.told, now)
-        return _DONE
+        return DONE
