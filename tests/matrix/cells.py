@@ -40,6 +40,8 @@ class Scene:
     """Executions that the write may change besides."""
 
 
+_CHANGES_NOTHING = frozenset({"execution_terminal", "nothing", "page", "report"})
+
 Events = str | Callable[[Story], str]
 
 
@@ -61,7 +63,7 @@ class Rule(NamedTuple):
     @property
     def refuses(self) -> bool:
         """Whether nothing at all may have changed."""
-        return self.answer.startswith("!") or self.answer == "execution_terminal"
+        return self.answer.startswith("!") or self.answer in _CHANGES_NOTHING
 
 
 def rule(

@@ -19,7 +19,7 @@ from rebuno_sync.types import (
 )
 
 from .cells import DIRECT, HTTP, NO_STEP, Column, Row, Rule, Scene, Table, rule
-from .roads import AGENT, DAY, OTHER, World, WireAgent
+from .roads import AGENT, DAY, OTHER, WireAgent, World
 
 __all__ = ["EXECUTIONS", "begin"]
 
@@ -279,24 +279,34 @@ class State:
 
 
 _ALL_STEPS = "executing, no step, succeeded, failed, denied, put back, granted, spawned"
-_OVER = "ended unheld newest"
+_OVER = "ended unheld newest dispatch-exhausted"
 _DEADLINE = "execution.cancelled step.cancelled"
 
 STATES: dict[str, State] = {
-    "running": State(as_it_is, "running held", _ALL_STEPS),
-    "lease over": State(lease_over, "running held due"),
+    "running": State(as_it_is, "running held dispatch-in_flight", _ALL_STEPS),
+    "lease over": State(lease_over, "running held due dispatch-in_flight"),
     "reclaimed": State(reclaimed, "running unheld outdated", "executing, succeeded, put back"),
-    "released": State(released, "running unheld newest due own", "executing, put back"),
-    "backing off": State(backing_off, "running unheld newest"),
-    "blocked": State(blocked, "blocked unheld newest", "executing, succeeded, put back, granted"),
-    "asked": State(as_it_is, "blocked unheld newest", "awaiting"),
-    "resumed": State(resumed, "running unheld newest due"),
-    "elsewhere": State(elsewhere, "running unheld newest", "executing, succeeded, put back"),
-    "suspended": State(suspended, "blocked unheld newest", "executing, put back"),
-    "awaited": State(awaited, "blocked unheld newest", "spawned"),
-    "sleeping": State(sleeping, "blocked unheld newest", "executing, put back"),
-    "slept": State(slept, "running unheld newest due"),
-    "parked": State(parked, "running unheld newest"),
+    "released": State(
+        released, "running unheld newest due own dispatch-pending", "executing, put back"
+    ),
+    "backing off": State(backing_off, "running unheld newest dispatch-failed"),
+    "blocked": State(
+        blocked,
+        "blocked unheld newest dispatch-exhausted",
+        "executing, succeeded, put back, granted",
+    ),
+    "asked": State(as_it_is, "blocked unheld newest dispatch-exhausted", "awaiting"),
+    "resumed": State(resumed, "running unheld newest due dispatch-exhausted"),
+    "elsewhere": State(
+        elsewhere, "running unheld newest dispatch-exhausted", "executing, succeeded, put back"
+    ),
+    "suspended": State(
+        suspended, "blocked unheld newest dispatch-exhausted", "executing, put back"
+    ),
+    "awaited": State(awaited, "blocked unheld newest dispatch-exhausted", "spawned"),
+    "sleeping": State(sleeping, "blocked unheld newest dispatch-exhausted", "executing, put back"),
+    "slept": State(slept, "running unheld newest due dispatch-exhausted"),
+    "parked": State(parked, "running unheld newest dispatch-exhausted"),
     "completed": State(completed, f"completed {_OVER}", "executing, succeeded, put back, spawned"),
     "failed": State(gone_wrong, f"failed {_OVER}", "executing, failed, granted"),
     "cancelled": State(
@@ -359,6 +369,13 @@ def in_line(world: World) -> Scene:
     return Scene(execution_id, _first_dispatch(world, execution_id), bystanders=(first,))
 
 
+def leading(world: World) -> Scene:
+    session = str(uuid4())
+    execution_id = world.kernel.create(AGENT, session=session).id
+    second = world.kernel.create(AGENT, session=session).id
+    return Scene(execution_id, world.lease(execution_id), bystanders=(second,))
+
+
 def with_its_parent(world: World) -> Scene:
     """A subagent's execution whose parent has failed."""
     parent = begin(world, "executing")
@@ -384,6 +401,7 @@ def unheard_of(world: World) -> Scene:
 _BESIDES = (
     Row("queued", queued, "running unheld outdated due first step-none"),
     Row("in line", in_line, "pending unheld outdated step-none"),
+    Row("leading a session", leading, "running held step-none"),
     Row("with its parent", with_its_parent, f"cancelled {_OVER} step-cancelled settled"),
     Row("tombstone", tombstone, "unknown tombstone unheld outdated"),
     Row("unheard of", unheard_of, "unknown unheld outdated"),
@@ -457,9 +475,7 @@ SUBMITS = (
         "submit denied", "no-never", rule("", "denied", "7.2 (16)", "step.proposed step.denied")
     ),
     _submit("submit asking", "ask-new", rule("", "blocked", "7.2 (16)", _ASKED, lease="newest")),
-    _submit(
-        "submit limited", "never", rule("", "rate_limited", "7.4", "step.rate_limited")
-    ),
+    _submit("submit limited", "never", rule("", "rate_limited", "7.4", "step.rate_limited")),
     _submit(
         "submit parking",
         "later",

@@ -4,12 +4,12 @@ signed requests)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_http.wire import OTHER, SECRET, TOKEN, Answer, Wire
 from kernel_http.wire import AGENT as AGENT
+from kernel_http.wire import OTHER, SECRET, Answer, Wire
 
 from rebuno_sync.clock import ManualClock
 from rebuno_sync.errors import APIError
@@ -24,10 +24,13 @@ from rebuno_sync.ports import AgentKernel
 from rebuno_sync.types import (
     Agent,
     ApiKey,
+    Capture,
+    CaptureFailure,
     Execution,
     LeaseKey,
     PolicyReport,
     Proposal,
+    Registration,
     Renewal,
     ResourceView,
     StepDecision,
@@ -36,7 +39,7 @@ from rebuno_sync.types import (
 
 from .cells import DIRECT, Column, Scene
 
-__all__ = ["AGENT", "DAY", "OTHER", "World"]
+__all__ = ["AGENT", "DAY", "OTHER", "SECRET", "WireAgent", "World"]
 
 DAY = 86400.0
 
@@ -137,6 +140,11 @@ class World:
             return "outdated"
         return "held" if at.dispatch_status == "in_flight" else "newest"
 
+    def dispatch_status(self, lease: LeaseKey) -> str:
+        """Of a lease's dispatch; empty where there is none."""
+        at = self.kernel.core.store().read(lambda db: tables.standing(db, lease))
+        return "" if at is None or at.dispatch_status is None else str(at.dispatch_status)
+
     # -- asking
 
     def ask(self, column: Column, scene: Scene) -> str:
@@ -152,8 +160,14 @@ class World:
 
     def _send(self, column: Column, scene: Scene) -> Answer:
         method, _, pattern = column.route.partition(" ")
+        named = {
+            "executions": scene.execution_id,
+            "approvals": scene.approval_id,
+            "api-keys": scene.key,
+            "agents": scene.agent,
+        }
         names = {
-            "id": scene.approval_id or scene.execution_id or scene.key or scene.agent,
+            "id": named.get(pattern.split("/")[2]),
             "step": scene.step_id,
             "key": scene.key or "disk",
             "agent": scene.agent,
@@ -200,7 +214,6 @@ _TOLD_BY = {
     "driver_id": "resource",
     "token": "token",
     "webhook_url": "agent",
-    "failed": "report",
     "executions": "page",
 }
 
@@ -215,6 +228,8 @@ def _read(answer: Answer) -> str:
 
 
 def _word_of(body: dict[str, Any]) -> str:
+    if "failed" in body:
+        return "report"
     if "results" in body:
         return " ".join(_result(one["status"], one["body"]) for one in body["results"])
     if "superseded" in body:
@@ -285,13 +300,27 @@ class WireAgent:
     def release(self, lease: LeaseKey, *, interrupted: bool = False) -> None:
         self._post(lease, "release" + "?interrupted=1" * interrupted)
 
-    def register(self, lease: LeaseKey, key: str, every_steps: int) -> None:
-        body = {"key": key, "driver_id": "disk", "every_steps": every_steps}
+    @property
+    def resources(self) -> WireResources:
+        return WireResources(self._post)
+
+
+class WireResources:
+    """The same for resources."""
+
+    def __init__(self, post: Callable[[LeaseKey, str, str], Any]) -> None:
+        self._post = post
+
+    def register(self, lease: LeaseKey, wanted: Registration) -> None:
+        named = ("key", "driver_id", "every_steps")
+        body = {name: getattr(wanted, name) for name in named}
         self._post(lease, "resources", json.dumps(body))
 
     def bind(self, lease: LeaseKey, key: str, binding: str) -> None:
         self._post(lease, f"resources/{key}/binding", outcome_body("binding", binding))
 
-    def keep(self, lease: LeaseKey, key: str, generation: int) -> None:
-        capture = {"key": key, "generation": generation, "checkpoint_ref": "kept"}
-        self._post(lease, "resources/checkpoints", json.dumps({"captures": [capture]}))
+    def keep(
+        self, lease: LeaseKey, captures: Sequence[Capture], failures: Sequence[CaptureFailure]
+    ) -> None:
+        body = {"captures": [it._asdict() for it in captures]}
+        self._post(lease, "resources/checkpoints", json.dumps(body))

@@ -14,14 +14,17 @@ from support.memory import quick_folder
 from rebuno_sync.errors import NotFoundError
 
 from .cells import DIRECT, Column, Row, Rule, Scene
-from .executions import EXECUTIONS
 from .roads import World
-
-TABLES = (EXECUTIONS,)
+from .tables import TABLES
 
 CELLS = [
-    pytest.param(road, row, column, id=f"{road}-{row.name}-{column.name}".replace(" ", "_"))
-    for table in TABLES
+    pytest.param(
+        road,
+        row,
+        column,
+        id=f"{road}-{name}-{row.name}-{column.name}".replace(" ", "_"),
+    )
+    for name, table in TABLES.items()
     for road, row, column in table.cells()
 ]
 
@@ -30,17 +33,17 @@ class Stage:
     """One world for each row and road; a scene that no cell has changed serves the next."""
 
     def __init__(self) -> None:
-        self._worlds: dict[tuple[str, str], World] = {}
-        self._scenes: dict[tuple[str, str], Scene] = {}
+        self._worlds: dict[tuple[str, Row], World] = {}
+        self._scenes: dict[tuple[str, Row], Scene] = {}
         self._held = ExitStack()
         self._folder = Path(self._held.enter_context(quick_folder()))
 
     def world(self, road: str, row: Row) -> World:
-        world = self._worlds.get((road, row.name))
+        world = self._worlds.get((road, row))
         if world is None:
             folder = self._folder / str(len(self._worlds))
             folder.mkdir()
-            world = self._worlds[road, row.name] = World(folder, road)
+            world = self._worlds[road, row] = World(folder, road)
             self._held.callback(world.close)
         return world
 
@@ -54,7 +57,7 @@ class Stage:
 
     def standing_scene(self, road: str, row: Row) -> Scene:
         """One on which others may have been refused before."""
-        place = road, row.name
+        place = road, row
         if place not in self._scenes:
             self._scenes[place] = self.scene(road, row)
         return self._scenes[place]
@@ -128,7 +131,11 @@ def _check_facets(world: World, row: Row, scene: Scene) -> None:
     if told is not None and "unknown" not in facets:
         assert told.execution.status in facets
         step = told.steps.get(scene.step_id)
-        assert f"step-{step.status if step else 'none'}" in facets
+        actual = {f"step-{step.status if step else 'none'}"}
+        actual |= {f"approval-{told.approvals[it].status}" for it in (scene.approval_id,) if it}
+        actual |= {f"dispatch-{world.dispatch_status(scene.lease)}"}
+        kinds = ("step-", "approval-", "dispatch-")
+        assert {it for it in facets if it.startswith(kinds)} <= actual
 
 
 @pytest.mark.parametrize(("road", "row", "column"), CELLS)

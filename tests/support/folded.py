@@ -138,6 +138,10 @@ AND p.status IN ('completed', 'failed', 'cancelled')
 UNION ALL
 SELECT session, count(*), 'session' FROM executions
 WHERE session IS NOT NULL AND status IN ('running', 'blocked') GROUP BY session HAVING count(*) > 1
+UNION ALL
+SELECT e.session, e.status, 'place in line' FROM executions e WHERE e.status = 'pending'
+AND NOT EXISTS (SELECT 1 FROM executions o
+                WHERE o.session = e.session AND o.status IN ('running', 'blocked'))
 """
 
 
