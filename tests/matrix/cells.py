@@ -19,6 +19,7 @@ DIRECT, HTTP = "direct", "http"
 """The roads to a kernel."""
 
 NO_STEP = "0" * 64
+NO_LEASE = LeaseKey("", "", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Scene:
     """What a late write is about. ``facets``: what holds of the world where that is no status."""
 
     execution_id: str = ""
-    lease: LeaseKey = LeaseKey("", "", 0)
+    lease: LeaseKey = NO_LEASE
     step_id: str = NO_STEP
     target: str = "subject"
     """Of the call that the step is."""

@@ -39,7 +39,7 @@ from rebuno_sync.types import (
 
 from .cells import DIRECT, Column, Scene
 
-__all__ = ["AGENT", "DAY", "OTHER", "SECRET", "WireAgent", "World"]
+__all__ = ["AGENT", "OTHER", "SECRET", "WireAgent", "World"]
 
 DAY = 86400.0
 
@@ -105,6 +105,11 @@ class World:
         self.mortal.close()
         self.kernel.close()
 
+    def outlive(self) -> None:
+        """Let so much time pass that what has ended is removed."""
+        self.clock.advance(DAY + 1)
+        self.kernel.core.retention.sweep()
+
     # -- attempts
 
     def claim(self, execution_id: str) -> LeaseKey | None:
@@ -154,8 +159,7 @@ class World:
             try:
                 return _said(column.direct(self, scene))
             except APIError as error:
-                assert error.status_code == STATUS_OF[error.code]
-                return f"!{error.code}"
+                return _refused(error.status_code, error.code)
         return _read(self._send(column, scene))
 
     def _send(self, column: Column, scene: Scene) -> Answer:
@@ -218,12 +222,16 @@ _TOLD_BY = {
 }
 
 
+def _refused(status: int, code: str) -> str:
+    assert status == STATUS_OF[code], code
+    return f"!{code}"
+
+
 def _read(answer: Answer) -> str:
     if answer.status == 204:
         return ""
     if answer.status >= 400:
-        assert answer.status == STATUS_OF[answer.code]
-        return f"!{answer.code}"
+        return _refused(answer.status, answer.code)
     return _word_of(answer.json)
 
 
@@ -244,8 +252,7 @@ def _word_of(body: dict[str, Any]) -> str:
 def _result(status: int, body: dict[str, Any]) -> str:
     if status < 400:
         return _word_of(body)
-    assert status == STATUS_OF[body["code"]]
-    return f"!{body['code']}"
+    return _refused(status, body["code"])
 
 
 class WireAgent:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from .agents import AGENTS
+from .api_keys import API_KEYS
+from .approvals import APPROVALS
 from .cells import Table
-from .executions import EXECUTIONS
-from .others import AGENTS, API_KEYS, APPROVALS, KEYS, RESOURCES, SESSIONS
+from .keys import KEYS
+from .leases import LEASES
+from .operators import OPERATORS
+from .outcomes import OUTCOMES
+from .resources import RESOURCES
+from .sessions import SESSIONS
+from .states import ROWS
+from .submits import SUBMITS
 
-__all__ = ["TABLES"]
+__all__ = ["EXECUTIONS", "TABLES"]
+
+EXECUTIONS = Table(ROWS, (*SUBMITS, *OUTCOMES, *LEASES, *OPERATORS))
 
 TABLES: dict[str, Table] = {
     "execution": EXECUTIONS,

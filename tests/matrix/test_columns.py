@@ -20,9 +20,7 @@ from rebuno_sync.types import (
 )
 
 from .cells import Row
-from .executions import EXECUTIONS
-from .others import APPROVALS
-from .tables import TABLES
+from .tables import EXECUTIONS, TABLES
 
 COLUMNS = [column for table in TABLES.values() for column in table.columns]
 
@@ -116,7 +114,7 @@ _UNREACHABLE = {StepStatus.PROPOSED}
         (set(ExecutionStatus), "", EXECUTIONS.rows),
         (set(StepStatus) - _UNREACHABLE, "step-", EXECUTIONS.rows),
         (set(DispatchStatus), "dispatch-", EXECUTIONS.rows),
-        (set(ApprovalStatus), "approval-", APPROVALS.rows),
+        (set(ApprovalStatus), "approval-", TABLES["approval"].rows),
     ],
 )
 def test_every_status_has_a_row(words: set[str], prefix: str, rows: tuple[Row, ...]) -> None:

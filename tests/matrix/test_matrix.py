@@ -34,7 +34,7 @@ class Stage:
 
     def __init__(self) -> None:
         self._worlds: dict[tuple[str, Row], World] = {}
-        self._scenes: dict[tuple[str, Row], Scene] = {}
+        self._scenes: dict[tuple[str, Row, float], Scene] = {}
         self._held = ExitStack()
         self._folder = Path(self._held.enter_context(quick_folder()))
 
@@ -56,8 +56,8 @@ class Stage:
         return scene
 
     def standing_scene(self, road: str, row: Row) -> Scene:
-        """One on which others may have been refused before."""
-        place = road, row
+        """One on which others may have been refused before; no time has passed since."""
+        place = road, row, self.world(road, row).clock.monotonic()
         if place not in self._scenes:
             self._scenes[place] = self.scene(road, row)
         return self._scenes[place]
