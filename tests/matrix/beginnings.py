@@ -8,7 +8,8 @@ from dataclasses import replace
 from rebuno_sync.types import Idempotency, LeaseKey, Proposal
 
 from .cells import Scene
-from .roads import AGENT, OTHER, WireAgent, World
+from .roads import AGENT, OTHER, World
+from .wire_agent import WireAgent
 
 __all__ = ["STEPS", "begin", "call", "grant", "propose", "spawned"]
 

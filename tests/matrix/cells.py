@@ -109,6 +109,7 @@ class Column:
     anywhere: bool = False
     by_token: bool = False
     about_step: bool = False
+    request_id: str = ""
 
     @property
     def roads(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from .beginnings import STEPS, begin, call, grant, propose
 from .cells import DIRECT, HTTP, NO_STEP, Row, Scene
 from .roads import AGENT, OTHER, World
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "STATES", "State"]
 
 
 def as_it_is(world: World, scene: Scene) -> Scene:

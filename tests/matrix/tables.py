@@ -10,6 +10,7 @@ from .keys import KEYS
 from .leases import LEASES
 from .operators import OPERATORS
 from .outcomes import OUTCOMES
+from .repeats import REPEATS
 from .resources import RESOURCES
 from .sessions import SESSIONS
 from .states import ROWS
@@ -21,6 +22,7 @@ EXECUTIONS = Table(ROWS, (*SUBMITS, *OUTCOMES, *LEASES, *OPERATORS))
 
 TABLES: dict[str, Table] = {
     "execution": EXECUTIONS,
+    "request": REPEATS,
     "approval": APPROVALS,
     "api_key": API_KEYS,
     "session": SESSIONS,
