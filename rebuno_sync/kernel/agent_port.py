@@ -138,7 +138,7 @@ class AgentPort:
 
     def _refuse(self, lease: LeaseKey) -> StepDecision:
         """This process does not hold the lease: say why, in the protocol's order."""
-        at = self._store().read(lambda db: tables.standing(db, lease))
+        at = self._read(lambda db: tables.standing(db, lease))
         if at is None:
             raise fence.not_found("execution", lease.execution_id)
         if at.status.terminal:
