@@ -8,13 +8,12 @@ import pytest
 
 from rebuno_sync.types import StepDecision
 
-from .deployments import AGENT, Deployment
+from .deployments import AGENT, Changeable, Deployment
 from .moves import attempt, call, code_of, kinds, log, next_attempt, once, perform, rules, start
-from .scenarios import scenario
+from .scenarios import bundle, scenario
 
 
-@scenario("B8")
-def test_a_denied_step_has_one_end(on: Deployment) -> None:
+def test_b08_a_denied_step_has_one_end(on: Deployment) -> None:
     """It is denied to this attempt and to the next, and its body never runs."""
     rules(on, "charge", "{decision: deny, reason: no money}")
     lease = start(on)
@@ -59,14 +58,17 @@ def test_a_policy_counts_for_new_steps_only(on: Deployment) -> None:
     assert decisions == ["replay", "denied", "proceed"]
 
 
-@scenario("B30")
 @pytest.mark.parametrize(
-    ("env", "decision"), [("staging-123", "proceed"), ("prod-123", "denied"), ("prod", "proceed")]
+    ("env", "decision"), [("staging-123", "denied"), ("prod-123", "proceed"), ("prod", "denied")]
 )
-def test_a_pattern_picks_by_an_argument(on: Deployment, env: str, decision: str) -> None:
-    """RE2, found anywhere unless it is anchored."""
+@pytest.mark.parametrize("otherwise", ["default_action: deny\n", ""], ids=["said", "unsaid"])
+def test_b30_a_pattern_picks_by_an_argument(
+    on: Deployment, otherwise: str, env: str, decision: str
+) -> None:
+    """RE2, found anywhere unless it is anchored; what no rule allows is denied."""
     pattern = "arguments: {env: {regex: ^prod-.*}}"
-    rules(on, "deploy", "{decision: deny}", when=pattern)
+    allowing = bundle("deploy", "{decision: allow}", on.generation, when=pattern)
+    on.operator.set_policy(AGENT, allowing.replace("default_action: allow\n", otherwise))
     assert on.agent.submit(start(on), call("deploy", {"env": env})).decision == decision
 
 
@@ -96,22 +98,46 @@ def test_the_first_rule_of_the_document_decides(on: Deployment) -> None:
     assert on.agent.submit(lease, call("clock", kind="local")).decision == "proceed"
 
 
-@scenario("B29")
 @pytest.mark.parametrize(
-    "bundle", ["rules: [", "rules: [{then: {decision: allow}}]", "rules: 5"], ids=[0, 1, 2]
+    "wrong", ["rules: [", "rules: [{then: {decision: allow}}]", "rules: 5"], ids=[0, 1, 2]
 )
-def test_a_bundle_that_is_none_is_refused(on: Deployment, bundle: str) -> None:
+def test_b29_a_bundle_that_is_none_is_refused(on: Deployment, wrong: str) -> None:
     """And the policy that was set before stays."""
     rules(on, "charge", "{decision: deny}")
-    assert code_of(lambda: on.operator.set_policy(AGENT, bundle)) == "validation_error"
+    assert code_of(lambda: on.operator.set_policy(AGENT, wrong)) == "validation_error"
     assert on.agent.submit(start(on), call("charge")).decision == "denied"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["rules: 5", "{", "default_action: allow\nrules: [{then: {decision: allow}}]"],
+    ids=["no rules", "no YAML", "no id"],
+)
+def test_b31_a_policy_that_nobody_can_read_allows_nothing(on: Changeable, broken: str) -> None:
+    """Whoever put it into the file, and whatever it would allow otherwise."""
+    lease = start(on)
+    on.change_file("UPDATE agents SET policy_bundle = ?", broken)
+    decision = on.agent.submit(lease, call())
+    assert (decision.decision, decision.reason) == ("denied", "policy_bundle_invalid")
+    assert decision.rule_id == "bundle-error"
+    assert "policy_hash" not in log(on, lease.execution_id)[-1][1]
+
+
+def test_b31_the_calls_of_an_agent_that_is_gone_are_denied(on: Changeable) -> None:
+    """Its policy is gone with it, though it had none and all was allowed."""
+    lease = start(on)
+    assert on.agent.submit(lease, call()).decision == "proceed"
+    on.change_file("DELETE FROM agents")
+    decision = on.agent.submit(lease, call("other"))
+    assert (decision.decision, decision.reason) == ("denied", "agent_lookup_failed")
+    assert decision.rule_id == "bundle-error"
 
 
 @scenario("strict bundles")
 def test_a_bundle_of_the_first_generation_is_refused(on: Deployment) -> None:
     """Its priorities would mean nothing."""
-    bundle = "rules: [{id: a, priority: 1, then: {decision: allow}}]"
-    assert code_of(lambda: on.operator.set_policy(AGENT, bundle)) == "validation_error"
+    early = "rules: [{id: a, priority: 1, then: {decision: allow}}]"
+    assert code_of(lambda: on.operator.set_policy(AGENT, early)) == "validation_error"
 
 
 def test_a_policy_of_nobody(on: Deployment) -> None:
@@ -126,8 +152,7 @@ def test_a_new_registration_forgets_the_policy(on: Deployment) -> None:
     assert on.agent.submit(start(on), call("charge")).decision == "proceed"
 
 
-@scenario("B28")
-def test_no_policy_allows_what_may_have_happened(on: Deployment) -> None:
+def test_b28_no_policy_allows_what_may_have_happened(on: Deployment) -> None:
     """The rule against a second unknown outcome comes before every bundle."""
     rules(on, "charge", "{decision: allow}")
     lease = start(on)
@@ -140,8 +165,7 @@ def test_no_policy_allows_what_may_have_happened(on: Deployment) -> None:
 # -- rate limits
 
 
-@scenario("B24")
-def test_a_call_beyond_its_limit_is_refused(on: Deployment) -> None:
+def test_b24_a_call_beyond_its_limit_is_refused(on: Deployment) -> None:
     """It is no step, and takes no place: the same call is refused again, not replayed."""
     rules(on, "charge", "{decision: allow, rate_limit: {max_calls: 1, window: 1h}}")
     lease = start(on)
@@ -229,8 +253,7 @@ def test_a_denied_call_counts_against_its_limit(on: Deployment) -> None:
 ANSWER = {"status": 200, "body": '{"usage": {"prompt_tokens": 30, "completion_tokens": 25}}'}
 
 
-@scenario("B35")
-def test_a_budget_ends_model_calls(on: Deployment) -> None:
+def test_b35_a_budget_ends_model_calls(on: Deployment) -> None:
     """The call that crosses the limit runs; the next one is denied."""
     rules(on, "model", "{decision: allow, budget: {max_tokens: 100}}")
     lease = start(on)
@@ -243,8 +266,7 @@ def test_a_budget_ends_model_calls(on: Deployment) -> None:
     assert told[0]["usage"] == {"input_tokens": 30, "output_tokens": 25}
 
 
-@scenario("B35")
-def test_a_budget_may_ask_instead(on: Deployment) -> None:
+def test_b35_a_budget_may_ask_instead(on: Deployment) -> None:
     """Somebody may grant a call beyond it."""
     budget = "budget: {max_tokens: 50, on_exceed: require_approval}"
     rules(on, "model", f"{{decision: allow, {budget}}}")
@@ -258,8 +280,7 @@ def test_a_budget_may_ask_instead(on: Deployment) -> None:
     assert decisions == ["replay", "proceed"]
 
 
-@scenario("B35")
-def test_only_model_calls_use_a_budget_up(on: Deployment) -> None:
+def test_b35_only_model_calls_use_a_budget_up(on: Deployment) -> None:
     """A tool that talks of tokens spends none."""
     rules(on, "model", "{decision: allow, budget: {max_tokens: 50}}")
     lease = start(on)

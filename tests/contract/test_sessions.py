@@ -157,8 +157,7 @@ def test_a_session_hands_over_within_an_agent(on: Deployment, name: str) -> None
     assert on.agent.previous(in_session(on, name).id) == "mine"
 
 
-@scenario("B39")
-def test_a_parent_has_completed_and_is_of_the_same_agent(on: Deployment) -> None:
+def test_b39_a_parent_has_completed_and_is_of_the_same_agent(on: Deployment) -> None:
     """Whoever still runs, failed, or is of another agent, has no state to go on from."""
     running = start(on)
 
@@ -176,8 +175,7 @@ def test_a_parent_has_completed_and_is_of_the_same_agent(on: Deployment) -> None
     assert refused == "conflict"
 
 
-@scenario("B39")
-def test_a_parent_begins_a_new_session_only(on: Deployment, name: str) -> None:
+def test_b39_a_parent_begins_a_new_session_only(on: Deployment, name: str) -> None:
     """An existing one goes on from its own last execution."""
     parent = create(on)
     complete(on, parent, "left")
@@ -189,8 +187,7 @@ def test_a_parent_begins_a_new_session_only(on: Deployment, name: str) -> None:
     assert on.agent.previous(fresh.id) == "left"
 
 
-@scenario("B39")
-def test_a_parent_without_a_session(on: Deployment) -> None:
+def test_b39_a_parent_without_a_session(on: Deployment) -> None:
     """It runs at once."""
     parent = create(on)
     complete(on, parent, "left", "a state")

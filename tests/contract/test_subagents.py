@@ -194,9 +194,8 @@ def test_a_step_that_must_not_run_twice_is_settled_by_its_subagent(on: Deploymen
     assert (decision.decision, decision.result) == ("replay", "an answer")
 
 
-@scenario("B40")
 @pytest.mark.parametrize("end", ["cancelled", "completed", "failed"])
-def test_what_an_execution_spawned_ends_with_it(on: Deployment, end: str) -> None:
+def test_b40_what_an_execution_spawned_ends_with_it(on: Deployment, end: str) -> None:
     """Child and grandchild, however it ends."""
     lease = start(on)
     _, child = spawn(on, lease)
