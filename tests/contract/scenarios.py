@@ -98,6 +98,7 @@ SECTIONS: dict[str, frozenset[Generation]] = {
     "raw arguments": _NEWEST,  # 11.6
     "decisions name their rule": _NEWEST,  # 3.3
     "parking": _FENCED,  # 7.4
+    "judges": _OURS,  # 11.9: elsewhere one may be configured
     "limits are told": _FENCED,  # 7.4: G0 writes no event
     "nameless decisions": _OURS,  # 2.3: G2e too
     "sessions": _NEWEST,  # 9.2

@@ -105,6 +105,12 @@ def test_b11_a_granted_step_runs(on: Deployment, proposal: Proposal) -> None:
         "step.succeeded",
         "execution.completed",
     ]
+    _, allowed = next(it for it in log(on, lease.execution_id) if it[0] == "step.allowed")
+    assert allowed == {
+        "step_id": approval.step_id,
+        "step_type": "tool_call",
+        "target": "charge",
+    }
     decided = on.operator.get_approval(approval.id)
     assert (decided.status, decided.decided_by, decided.rationale) == ("granted", "alice", "fine")
     assert decided.decided_at is not None
@@ -157,6 +163,8 @@ def test_b15_an_approval_that_nobody_decides_is_denied_in_time(on: Deployment) -
     assert (decision.decision, decision.reason) == ("denied", "approval_timeout")
     told = [kind for kind in kinds(on, lease.execution_id) if not kind.startswith("dispatch.")]
     assert told[-3:] == ["approval.expired", "step.denied", "execution.resumed"]
+    _, payload = next(it for it in log(on, lease.execution_id) if it[0] == "approval.expired")
+    assert (payload["status"], payload["rationale"]) == ("expired", "timeout")
 
 
 @pytest.mark.parametrize("stranger", ["carol", "Alice", "alice "])
@@ -171,6 +179,39 @@ def test_b16_only_approvers_decide(on: Deployment, stranger: str) -> None:
     assert kinds(on, lease.execution_id) == before
     on.operator.grant_approval(approval.id, "bob")
     assert on.operator.get_approval(approval.id).decided_by == "bob"
+
+
+def test_b16_an_empty_list_of_approvers_is_none(on: Deployment) -> None:
+    """Anyone decides (protocol.md 12)."""
+    _, approval = asks(on, call("charge"), terms="{approvers: []}")
+    assert approval.approvers is None
+    on.operator.deny_approval(approval.id, "anyone")
+
+
+def test_a_stranger_is_told_that_it_was_decided(on: Deployment) -> None:
+    """Whether it was decided is looked at before who asks (protocol.md 12)."""
+    _, approval = asks(on, call("charge"), terms="{approvers: [alice]}")
+    on.operator.grant_approval(approval.id, "alice")
+    assert code_of(lambda: on.operator.grant_approval(approval.id, "carol")) == "conflict"
+    assert code_of(lambda: on.operator.deny_approval(approval.id, "carol")) == "conflict"
+
+
+@scenario("on demand")
+@pytest.mark.parametrize(("timeout", "lease_share"), [("0s", 7.5), ("-5m", 0), ("0.5h", 15)])
+def test_how_long_an_approval_is_waited_for(
+    on: Deployment, timeout: str, lease_share: float
+) -> None:
+    """A timeout of nothing stands for a quarter of an hour; one in the past is over at once
+    (protocol.md 12).
+    """
+    lease, _ = asks(on, call("charge"), terms=f"{{timeout: {timeout}}}")
+    if lease_share:
+        on.pass_time(lease_share - 0.01)
+        assert status(on, lease) == "blocked"
+        on.pass_time(0.02)
+    assert status(on, lease) == "running"
+    decision = on.agent.submit(attempt(on, lease.execution_id), call("charge"))
+    assert (decision.decision, decision.reason) == ("denied", "approval_timeout")
 
 
 @scenario("nameless decisions")

@@ -8,7 +8,7 @@ from rebuno_sync.errors import ConflictError, NotFoundError
 from rebuno_sync.types import Renewal
 
 from .deployments import AGENT, MAX_ATTEMPTS, Deployment
-from .moves import attempt, call, code_of, create, kinds, log, next_attempt, perform, start
+from .moves import asks, attempt, call, code_of, create, kinds, log, next_attempt, perform, start
 from .scenarios import scenario
 
 BEGUN = ["execution.created", "execution.started", "dispatch.queued"]
@@ -91,6 +91,16 @@ def test_failing_ends_an_execution(on: Deployment) -> None:
     )
 
 
+def test_a_failure_may_give_no_reason(on: Deployment) -> None:
+    """Then there is none, neither in the execution nor in the event (protocol.md 9.4, 10)."""
+    lease = start(on)
+    on.agent.fail(lease, "")
+    ended = on.operator.get(lease.execution_id)
+    assert (ended.status, ended.failure_reason) == ("failed", "")
+    _, payload = log(on, lease.execution_id)[-1]
+    assert payload == {"execution_id": lease.execution_id, "status": "failed"}
+
+
 def test_an_execution_ends_once(on: Deployment) -> None:
     """Whoever reports a second end is told that it has ended, and the first one stands."""
     lease = start(on)
@@ -147,6 +157,15 @@ def test_b25_cancelling_cuts_down_executing_steps(on: Deployment) -> None:
             for step_id, target in zip(open_ids, ("left", "right"), strict=True)
         ),
     ]
+
+
+def test_cancelling_leaves_a_granted_step_that_never_began(on: Deployment) -> None:
+    """It stays allowed, and no event tells of it (protocol.md 9.4)."""
+    lease, approval = asks(on, call("charge"))
+    on.operator.grant_approval(approval.id, "alice")
+    on.operator.cancel(lease.execution_id)
+    assert on.operator.get_step(lease.execution_id, approval.step_id).status == "allowed"
+    assert kinds(on, lease.execution_id)[-1] == "execution.cancelled"
 
 
 def test_b25_outcomes_after_a_cancel_change_nothing(on: Deployment) -> None:

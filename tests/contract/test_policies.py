@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -80,6 +81,41 @@ def test_arguments_are_compared_as_they_are_written(on: Deployment, cents: objec
     rules(on, "charge", "{decision: deny}", when=f"arguments: {{cents: {{equals: {text}}}}}")
     assert on.agent.submit(start(on), call("charge", {"cents": cents})).decision == "denied"
     assert on.agent.submit(start(on), call("charge", {"cents": 7})).decision == "proceed"
+
+
+@scenario("decisions name their rule")
+@pytest.mark.parametrize("action", ["allow", "require_approval"])
+def test_the_log_says_why_a_step_may_run_or_waits(on: Deployment, action: str) -> None:
+    """The rule, its reason, and the hash of the very text that decided (protocol.md 10)."""
+    text = bundle("charge", f"{{decision: {action}, reason: small}}", on.generation)
+    on.operator.set_policy(AGENT, text)
+    lease = start(on)
+    decision = on.agent.submit(lease, call("charge"))
+    told = dict(log(on, lease.execution_id))
+    kind = "step.allowed" if action == "allow" else "step.awaiting_approval"
+    assert told[kind] == {
+        "step_id": decision.step_id,
+        "step_type": "tool_call",
+        "target": "charge",
+        "rule_id": "ask",
+        "reason": "small",
+        "policy_hash": hashlib.sha256(text.encode()).hexdigest(),
+    }
+
+
+@scenario("judges")
+@pytest.mark.parametrize("fallback", ["", ", fallback: allow"])
+def test_nothing_is_allowed_by_a_judge_that_there_is_not(on: Deployment, fallback: str) -> None:
+    """Whatever its fallback says: that is for one that does not answer (protocol.md 11.9). The
+    rule's other terms hold.
+    """
+    judge = f"judge: {{instructions: be kind{fallback}}}"
+    limit = "rate_limit: {max_calls: 1, window: 1h}"
+    rules(on, "charge", f"{{decision: judge, {judge}, {limit}}}")
+    lease = start(on)
+    decision = on.agent.submit(lease, call("charge"))
+    assert (decision.decision, decision.reason) == ("denied", "judge not configured")
+    assert on.agent.submit(lease, call("charge")).decision == "rate_limited"
 
 
 @scenario("document order")
@@ -248,6 +284,36 @@ def test_a_denied_call_counts_against_its_limit(on: Deployment) -> None:
     assert decisions == ["denied", "rate_limited"]
 
 
+def test_a_refused_call_takes_no_place(on: Deployment) -> None:
+    """When there is room again it is the next occurrence, and a later attempt meets it there
+    (protocol.md 6.3).
+    """
+    limited = "{decision: allow, rate_limit: {max_calls: 1, window: 1h}}"
+    rules(on, "charge", limited)
+    lease = start(on)
+    perform(on, lease, call("charge"), 1)
+    assert on.agent.submit(lease, call("charge")).decision == "rate_limited"
+    on.operator.set_policy(AGENT, "")
+    perform(on, lease, call("charge"), 2)
+    occurrences = sorted(it.occurrence for it in on.operator.list_steps(lease.execution_id))
+    assert occurrences == [0, 1]
+    later = next_attempt(on, lease)
+    assert [on.agent.submit(later, call("charge")).result for _ in range(2)] == [1, 2]
+
+
+def test_an_unknown_outcome_is_refused_before_its_limit_counts(on: Deployment) -> None:
+    """The refusal takes no token (protocol.md 7.2 (11)); nor does a replay."""
+    rules(on, "charge", "{decision: allow, rate_limit: {max_calls: 2, window: 1h}}")
+    lease = start(on)
+    on.agent.submit(lease, once("charge"))
+    later = next_attempt(on, lease)
+    assert on.agent.submit(later, once("charge")).decision == "replay"
+    for _ in range(3):
+        assert on.agent.submit(later, once("charge")).decision == "denied"
+    assert on.agent.submit(later, once("charge", "another")).decision == "proceed"
+    assert on.agent.submit(later, once("charge", "a third")).decision == "rate_limited"
+
+
 # -- budgets
 
 ANSWER = {"status": 200, "body": '{"usage": {"prompt_tokens": 30, "completion_tokens": 25}}'}
@@ -278,6 +344,19 @@ def test_b35_a_budget_may_ask_instead(on: Deployment) -> None:
     later = attempt(on, lease.execution_id)
     decisions = [on.agent.submit(later, call("model", kind="llm_call")).decision for _ in range(2)]
     assert decisions == ["replay", "proceed"]
+    asked = dict(log(on, lease.execution_id))["step.awaiting_approval"]
+    assert (asked["rule_id"], asked["reason"]) == ("ask", "execution_token_budget_exceeded")
+
+
+@scenario("parking")
+def test_a_limit_comes_before_a_budget(on: Deployment) -> None:
+    """A call beyond both is refused by its limit, and is no step (protocol.md 7.2 (14))."""
+    limit = "rate_limit: {max_calls: 1, window: 1h}"
+    rules(on, "model", f"{{decision: allow, budget: {{max_tokens: 50}}, {limit}}}")
+    lease = start(on)
+    perform(on, lease, call("model", kind="llm_call"), ANSWER)
+    again = on.agent.submit(lease, call("model", kind="llm_call"))
+    assert (again.decision, again.reason) == ("rate_limited", "rate_limit_exceeded")
 
 
 def test_b35_only_model_calls_use_a_budget_up(on: Deployment) -> None:
@@ -330,6 +409,23 @@ def test_past_calls_are_tried_again(on: Deployment) -> None:
     strict = "rules: [{id: no, when: {target: search}, then: {decision: deny}}]"
     report = on.operator.test_policy(AGENT, strict, execution_id=lease.execution_id)
     assert [it.failure for it in report.results] == ["", "deny, want allow"]
+
+
+@scenario("policy tests")
+def test_nothing_is_expected_where_no_policy_was_asked(on: Deployment) -> None:
+    """Of a call that was refused because the outcome of its twin is unknown (protocol.md 11.10)."""
+    rules(on, "charge", "{decision: allow}")
+    lease = start(on)
+    on.agent.submit(lease, once("charge"))
+    later = next_attempt(on, lease)
+    assert [on.agent.submit(later, once("charge")).decision for _ in range(2)] == [
+        "replay",
+        "denied",
+    ]
+    strict = "rules: [{id: no, when: {target: charge}, then: {decision: deny}}]"
+    report = on.operator.test_policy(AGENT, strict, execution_id=lease.execution_id)
+    told = {it.was_rule: (it.expect, it.passed) for it in report.results}
+    assert told == {"ask": ("allow", False), "__indeterminate_retry": ("", True)}
 
 
 @scenario("policy tests")

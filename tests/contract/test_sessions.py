@@ -69,6 +69,19 @@ def test_however_one_ends_the_next_begins(on: Deployment, name: str) -> None:
 
 
 @scenario("sessions")
+def test_an_execution_that_waits_keeps_its_session(on: Deployment, name: str) -> None:
+    """While it waits for a person, the next one does not begin."""
+    rules(on, "charge", "{decision: require_approval}")
+    first, second = in_session(on, name), in_session(on, name)
+    approval_id = on.agent.submit(attempt(on, first.id), call("charge")).approval_id
+    assert on.operator.get(first.id).status == "blocked"
+    assert on.operator.get(second.id).status == "pending"
+    on.operator.deny_approval(approval_id, "alice")
+    complete(on, first, None)
+    assert on.operator.get(second.id).status == "running"
+
+
+@scenario("sessions")
 def test_sessions_do_not_wait_for_each_other(on: Deployment, name: str) -> None:
     """Nor does one without a session."""
     in_session(on, name)
@@ -195,6 +208,17 @@ def test_b39_a_parent_without_a_session(on: Deployment) -> None:
     assert (child.status, child.parent_execution_id) == ("running", parent.id)
     assert log(on, child.id)[1][1]["parent_execution_id"] == parent.id
     assert on.agent.previous(child.id) == "a state"
+
+
+@scenario("previous", "forks")
+def test_a_fork_goes_on_from_where_its_source_did(on: Deployment, name: str) -> None:
+    """Also in a session of its own: it has its source's parent (protocol.md 9.2, 9.5)."""
+    first, second = in_session(on, name), in_session(on, name)
+    complete(on, first, None, {"turn": 1})
+    for session in ("", f"fork of {name}"):
+        fork = on.operator.fork(second.id, 1, session)
+        assert (fork.status, fork.parent_execution_id) == ("running", first.id)
+        assert on.agent.previous(fork.id) == {"turn": 1}
 
 
 @scenario("previous")

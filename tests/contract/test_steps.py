@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from rebuno_sync.errors import ConflictError
 from rebuno_sync.types import Proposal, StepDecision
 
 from .deployments import Deployment
 from .moves import (
+    asks,
     attempt,
     call,
     code_of,
@@ -281,6 +283,36 @@ def test_idempotency_is_judged_by_the_present_request(on: Deployment) -> None:
     first = on.agent.submit(lease, once("charge"))
     later = next_attempt(on, lease)
     assert on.agent.submit(later, call("charge")) == StepDecision("proceed", first.step_id)
+
+
+@pytest.mark.parametrize("idempotency", ["", "exactly_once", "AT_MOST_ONCE"])
+def test_any_other_idempotency_is_safe_to_retry(on: Deployment, idempotency: str) -> None:
+    """Only `at_most_once` has a special meaning (protocol.md 3.2); nothing stands for the default,
+    and kinds are free as well.
+    """
+    odd = call("charge", kind="odd")._replace(idempotency=idempotency)  # type: ignore[arg-type]
+    lease = start(on)
+    first = on.agent.submit(lease, odd)
+    assert on.agent.submit(next_attempt(on, lease), odd) == first
+    (step,) = on.operator.list_steps(lease.execution_id)
+    assert (step.kind, step.idempotency) == ("odd", idempotency or "safe_to_retry")
+
+
+@scenario("outcome conflicts")
+@pytest.mark.parametrize("granted", [False, True])
+def test_only_a_step_that_runs_has_an_outcome(on: Deployment, granted: bool) -> None:
+    """One that waits for a person, or was granted and has not begun, is a conflict that names its
+    status (protocol.md 8.1 (3)).
+    """
+    lease, approval = asks(on, call("charge"))
+    if granted:
+        on.operator.grant_approval(approval.id, "alice")
+        lease = attempt(on, lease.execution_id)
+    before = log(on, lease.execution_id)
+    for settle in (on.agent.complete_step, on.agent.fail_step):
+        with pytest.raises(ConflictError, match="allowed" if granted else "awaiting_approval"):
+            settle(lease, approval.step_id, "1")
+    assert log(on, lease.execution_id) == before
 
 
 def test_an_outcome_is_recorded_once(on: Deployment) -> None:
