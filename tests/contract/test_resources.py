@@ -104,6 +104,7 @@ def test_a_resource_is_bound_to_one_thing(on: Deployment) -> None:
     on.agent.resources.bind(lease, "repo", '{"n": 1, "path": "/a"}')
     assert code_of(lambda: on.agent.resources.bind(lease, "repo", "2")) == "conflict"
     assert code_of(lambda: on.agent.resources.bind(lease, "other", "2")) == "not_found"
+    assert code_of(lambda: on.agent.resources.bind(lease, "repo", "null")) == "validation_error"
     view = on.agent.resources.register(next_attempt(on, lease), REPO)
     assert view.binding == {"path": "/a", "n": 1}
     assert len(told(on, lease.execution_id, "resource.bound")) == 1

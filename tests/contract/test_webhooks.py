@@ -9,7 +9,6 @@ from rebuno_sync.types import LeaseKey
 
 from .deployments import MAX_ATTEMPTS, Changeable, Deployment
 from .moves import kinds, log
-from .scenarios import scenario
 
 CALLED = "called"
 """An agent with a receiver of its own."""
@@ -42,21 +41,6 @@ def test_b18_a_webhook_that_was_refused_is_sent_again(on: Deployment, receiver: 
     assert attempts(on, execution.id, "dispatch.failed") == [1]
     assert attempts(on, execution.id, "dispatch.acked") == [2]
     assert on.operator.get(execution.id).status == "running"
-
-
-@scenario("on demand")
-def test_b18_the_next_attempt_waits_for_its_back_off(on: Deployment, receiver: Receiver) -> None:
-    """A second at least after the first failure, a quarter more at most."""
-    receiver.answer = lambda _: 503
-    on.register(CALLED, receiver.url)
-    on.operator.create(CALLED)
-    on.deliver()
-    on.pass_time(0.99 / 120)
-    on.deliver()
-    assert len(receiver.received) == 1
-    on.pass_time(0.27 / 120)
-    on.deliver()
-    assert [webhook.lease.attempt for webhook in receiver.received] == [1, 2]
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 302, 500, 502])
