@@ -17,7 +17,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         names = [
             name
             for name, place in DEPLOYMENTS.items()
-            if applies(metafunc.function, place.generation, place.road)
+            if applies(metafunc.function, place.generation, place.road, place.agents)
         ]
         metafunc.parametrize("on", names, indirect=True)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from support.receiver import Receiver
 
@@ -44,6 +44,7 @@ from rebuno_sync.types import (
 )
 
 from .elsewhere import Elsewhere, named_by_environment
+from .generations import FirstGeneration
 from .scenarios import Generation, Road, bundle
 
 __all__ = [
@@ -317,9 +318,12 @@ class EmbeddedHttp(EmbeddedDirect):
     def register(self, agent_id: str, webhook_url: str = "") -> None:
         super().register(agent_id, webhook_url or self._receiver.url)
 
-    def register_early(self, agent_id: str) -> None:
+    def register_early(self, agent_id: str, webhook_url: str = "") -> None:
         self._kernel.register_agent(
-            agent_id, webhook_url=self._receiver.url, secret=SECRET, signature="body"
+            agent_id,
+            webhook_url=webhook_url or self._receiver.url,
+            secret=SECRET,
+            signature="body",
         )
 
     def lease(self, execution_id: str) -> LeaseKey | None:
@@ -344,17 +348,37 @@ class EmbeddedHttp(EmbeddedDirect):
         self._receiver.close()
 
 
+class EmbeddedForG1(EmbeddedHttp):
+    """As an agent of G1 finds it: that signs the body alone, and knows no extension."""
+
+    def register(self, agent_id: str, webhook_url: str = "") -> None:
+        self.register_early(agent_id, webhook_url)
+
+    def _speak(self) -> AgentKernel:
+        return self.signer(AGENT, signature="body")
+
+
+class EmbeddedForG0(EmbeddedForG1):
+    """As an agent of G0 finds it: that knows no attempts either."""
+
+    def _speak(self) -> AgentKernel:
+        return cast(AgentKernel, FirstGeneration(self.signer(AGENT, signature="body")))
+
+
 class Place(NamedTuple):
-    """A deployment that there is."""
+    """A deployment that there is. ``agents``: as of ``applies``."""
 
     generation: Generation
     road: Road
     deploy: Callable[[Path], Deployment]
+    agents: Generation | None = None
 
 
 DEPLOYMENTS = {
     "embedded-direct": Place(Generation.EMBEDDED, Road.IN_PROCESS, EmbeddedDirect),
     "embedded-http": Place(Generation.EMBEDDED, Road.HTTP, EmbeddedHttp),
+    "embedded-http-g1": Place(Generation.EMBEDDED, Road.HTTP, EmbeddedForG1, Generation.G1),
+    "embedded-http-g0": Place(Generation.EMBEDDED, Road.HTTP, EmbeddedForG0, Generation.G0),
 }
 
 if (_named := named_by_environment()) is not None:

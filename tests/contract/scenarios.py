@@ -155,10 +155,21 @@ def over_http(test: F) -> F:
     return test
 
 
-def applies(test: Callable[..., object], generation: Generation, road: Road) -> bool:
-    """Whether a kernel of that generation, reached like that, makes the promise of ``test``."""
+def applies(
+    test: Callable[..., object],
+    generation: Generation,
+    road: Road,
+    agents: Generation | None = None,
+) -> bool:
+    """Whether a kernel of that generation, reached like that, makes the promise of ``test``.
+
+    ``agents``: of which generation its agent is, if not of the kernel's; it gets the rows of
+    Appendix B that its generation has, and nothing else.
+    """
     if road is Road.IN_PROCESS and hasattr(test, "over_http"):
         return False
     named = [APPENDIX_B[row] for row in rows(test)]
+    if agents is not None and not (named and all(agents in row for row in named)):
+        return False
     named += [SECTIONS[section] for section in getattr(test, "scenarios", ())]
     return all(generation in generations for generations in named)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebuno_sync.types import LeaseKey, Proposal, Renewal
+from rebuno_sync.types import LeaseKey, Proposal
 
 from .deployments import Changeable, Deployment
 from .moves import (
@@ -34,7 +34,6 @@ def test_b09_asking_for_an_approval_blocks_the_execution(on: Deployment) -> None
     assert approval.execution_id == lease.execution_id
     assert approval.timeout_at > approval.created_at
     assert [it.id for it in on.operator.list_approvals()] == [approval.id]
-    assert on.agent.renew([lease]) == [Renewal.SUPERSEDED]
     on.expire(lease)
     assert on.lease(lease.execution_id) is None
     assert kinds(on, lease.execution_id)[-4:] == [
@@ -252,6 +251,17 @@ def test_b26_cancelling_closes_what_was_asked(on: Deployment) -> None:
         "approval.expired",
         "step.denied",
     ]
+
+
+@scenario("alone")
+def test_approvals_are_listed_until_they_are_decided(on: Deployment) -> None:
+    """The oldest first, of all executions (protocol.md 2.3)."""
+    first, second, third = (asks(on, call("charge", n))[1] for n in range(3))
+    assert on.operator.list_approvals() == [first, second, third]
+    on.operator.grant_approval(second.id, "alice")
+    assert on.operator.list_approvals() == [first, third]
+    on.operator.cancel(first.execution_id)
+    assert on.operator.list_approvals() == [third]
 
 
 def test_an_approval_that_there_is_not(on: Deployment) -> None:

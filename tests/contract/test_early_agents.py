@@ -9,47 +9,35 @@ import uuid
 
 import pytest
 
-from rebuno_sync.kernel_client import KernelClient
 from rebuno_sync.types import Delta, LeaseKey, Proposal, Renewal, StepDecision
 
 from .deployments import AGENT, Wired
+from .generations import FirstGeneration
 from .moves import attempt, call, code_of, kinds, next_attempt, once, start
 from .scenarios import bundle, over_http, scenario
 
 EARLY = "early"
 
 
-class Early:
-    """Such an agent, and what it asks about its executions."""
+class Early(FirstGeneration):
+    """Such an agent, with executions of its own."""
 
     def __init__(self, on: Wired) -> None:
         on.register_early(EARLY)
+        super().__init__(on.signer(EARLY, signature="body"))
         self._on = on
-        self.client: KernelClient = on.signer(EARLY, signature="body")
 
     def start(self) -> LeaseKey:
         """A new execution and its first attempt."""
         return attempt(self._on, self._on.operator.create(EARLY).id)
 
-    def submit(self, lease: LeaseKey, what: Proposal) -> StepDecision:
-        return self.client.submit(lease._replace(attempt=0), what)
-
     def perform(self, lease: LeaseKey, what: Proposal, result: str) -> StepDecision:
         """Submit an effect that proceeds and record its result."""
         decision = self.submit(lease, what)
         assert decision.decision == "proceed"
-        recorded = self.client.complete_step(unnamed(lease), decision.step_id, result)
+        recorded = self.complete_step(lease, decision.step_id, result)
         assert recorded == StepDecision("recorded")
         return decision
-
-    def beat(self, lease: LeaseKey) -> Renewal:
-        (answer,) = self.client.renew([unnamed(lease)])
-        return answer
-
-
-def unnamed(lease: LeaseKey) -> LeaseKey:
-    """Nothing but the execution."""
-    return LeaseKey(lease.execution_id, "", 0)
 
 
 @pytest.fixture
@@ -78,11 +66,11 @@ def test_an_early_agent_runs_to_its_end(on: Wired, early: Early) -> None:
     early.perform(lease, call("won"), "1")
     lost = early.submit(lease, call("lost")).step_id
     with on.operator.stream(lease.execution_id) as stream:
-        early.client.delta(unnamed(lease), lost, 0, "piece")
+        early.delta(lease, lost, 0, "piece")
         assert next(stream) == Delta(lost, 0, "piece")
-    assert early.client.fail_step(unnamed(lease), lost, '"broken"').decision == "recorded"
-    assert early.beat(lease) == Renewal.ACCEPTED
-    early.client.complete(unnamed(lease), '"done"')
+    assert early.fail_step(lease, lost, '"broken"').decision == "recorded"
+    assert early.renew([lease]) == [Renewal.ACCEPTED]
+    early.complete(lease, '"done"')
     assert on.operator.get(lease.execution_id).output == "done"
     assert [kind for kind in kinds(on, lease.execution_id) if kind.startswith("step.")] == [
         *("step.proposed", "step.allowed", "step.executing", "step.succeeded"),
@@ -90,7 +78,7 @@ def test_an_early_agent_runs_to_its_end(on: Wired, early: Early) -> None:
     ]
     assert early.submit(lease, call()).decision == "execution_terminal"
     failing = early.start()
-    early.client.fail(unnamed(failing), "it went wrong")
+    early.fail(failing, "it went wrong")
     assert on.operator.get(failing.execution_id).failure_reason == "it went wrong"
 
 
@@ -119,7 +107,7 @@ def test_signs_of_life_of_an_early_agent_keep_its_lease(on: Wired, early: Early)
     lease = early.start()
     for number in range(3):
         on.pass_time(0.45)
-        early.beat(lease)
+        early.renew([lease])
         on.pass_time(0.45)
         early.submit(lease, call("work", number))
         assert on.lease(lease.execution_id) is None
@@ -139,17 +127,17 @@ def test_an_early_agent_that_waited_for_a_person(on: Wired, early: Early) -> Non
     blocked = early.submit(lease, once("pay"))
     assert blocked.decision == "blocked"
     assert early.submit(lease, call("more")) == StepDecision("execution_blocked")
-    assert early.client.complete_step(unnamed(lease), sibling, "7").decision == "recorded"
-    assert code_of(lambda: early.client.complete(unnamed(lease), "1")) == "lease_superseded"
-    assert code_of(lambda: early.client.fail(unnamed(lease), "no")) == "lease_superseded"
-    assert early.beat(lease) == Renewal.ACCEPTED
+    assert early.complete_step(lease, sibling, "7").decision == "recorded"
+    assert code_of(lambda: early.complete(lease, "1")) == "lease_superseded"
+    assert code_of(lambda: early.fail(lease, "no")) == "lease_superseded"
+    assert early.renew([lease]) == [Renewal.ACCEPTED]
     assert on.operator.get(lease.execution_id).status == "blocked"
     on.operator.grant_approval(blocked.approval_id, "alice")
     later = attempt(on, lease.execution_id)
     assert early.submit(lease, call("more")) == StepDecision("execution_blocked")
     assert early.submit(later, call("sibling")).result == 7
     assert early.perform(later, once("pay"), "1").step_id == blocked.step_id
-    early.client.complete(unnamed(later), '"paid"')
+    early.complete(later, '"paid"')
     assert on.operator.get(lease.execution_id).output == "paid"
 
 
@@ -162,9 +150,9 @@ def test_an_early_agent_asks_about_its_own_executions_alone(on: Wired, early: Ea
     for refused, code in ((other, "forbidden"), (_nothing(), "not_found")):
         asked = [
             lambda it=refused: early.submit(it, call()),
-            lambda it=refused: early.client.complete_step(unnamed(it), step_id, "1"),
-            lambda it=refused: early.client.complete(unnamed(it), "1"),
-            lambda it=refused: early.client.delta(unnamed(it), step_id, 0, "x"),
+            lambda it=refused: early.complete_step(it, step_id, "1"),
+            lambda it=refused: early.complete(it, "1"),
+            lambda it=refused: early.delta(it, step_id, 0, "x"),
         ]
         assert [code_of(ask) for ask in asked] == [code] * len(asked)
     assert on.operator.get_step(other.execution_id, step_id).status == "executing"

@@ -159,6 +159,17 @@ def test_a_session_goes_on_from_the_last_that_completed(on: Deployment, name: st
     assert on.agent.previous(fourth.id) == "another answer"
 
 
+@scenario("sessions")
+def test_agents_share_a_session(on: Deployment, name: str) -> None:
+    """One at a time, whoever's it is (protocol.md 9.2)."""
+    on.register("other")
+    mine = in_session(on, name)
+    theirs = on.operator.create("other", session=name)
+    assert theirs.status == "pending"
+    complete(on, mine, None)
+    assert on.operator.get(theirs.id).status == "running"
+
+
 @scenario("previous")
 def test_a_session_hands_over_within_an_agent(on: Deployment, name: str) -> None:
     """What another agent left in the same session is not for this one."""
