@@ -129,11 +129,14 @@ class Deltas:
         self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now))
 
     def publish_from_elsewhere(self, asked: Asked, delta: Delta) -> None:
-        """A piece from an agent elsewhere."""
+        """A piece from an agent elsewhere. Those of the first two generations name no lease."""
         if asked.lease.attempt == unfenced.UNNAMED:
-            named = self._store().read(lambda db: unfenced.newest(db, asked.lease))
-            asked = asked._replace(lease=named)
-        self._publish(asked.lease, delta, lambda db, now: standing_elsewhere(db, asked, now), asked)
+            lease = self._store().read(lambda db: unfenced.newest(db, asked.lease))
+            self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now), asked)
+        else:
+            self._publish(
+                asked.lease, delta, lambda db, now: standing_elsewhere(db, asked, now), asked
+            )
 
     def _publish(
         self,

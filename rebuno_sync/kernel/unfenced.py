@@ -1,8 +1,9 @@
 """Requests of agents that name no attempt: those of the first generation (protocol.md 0.1, 2.2).
 
 Such an agent names its dispatch when it submits, and nothing when it does anything else. What it
-asks counts for the newest attempt of its execution: nobody can tell which one it runs. Functions of
-a transaction.
+asks counts for the newest attempt of its execution: nobody can tell which one it runs. But an
+attempt under which somebody has asked who names it is closed to those who do not. Functions of a
+transaction.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ UNNAMED = 0
 OF_ALL_GENERATIONS = (Submit, Settle, End, Beat)
 """What such agents can ask."""
 
+_RUNNER = "unnamed"
+"""Whom such a request binds an attempt to: whoever names attempts is a UUID, or nobody."""
+
 _SUPERSEDED = "lease_superseded"
 _LEAVE = Answer(200, StepDecision(DecisionKind.EXECUTION_BLOCKED))
 
@@ -52,7 +56,7 @@ def perform(db: Connection, operation: Operation, asked: Asked, now: Moment) -> 
 def newest(db: Connection, lease: LeaseKey) -> LeaseKey:
     """The newest attempt of the lease's execution, whoever has it."""
     found = queue.newest_attempt(db, lease.execution_id)
-    return lease if found is None else lease._replace(dispatch_id=found[0], attempt=found[1])
+    return lease if found is None else LeaseKey(lease.execution_id, *found, _RUNNER)
 
 
 def _submit(db: Connection, operation: Submit, asked: Asked, now: Moment) -> Answer:
@@ -72,8 +76,9 @@ def _submit(db: Connection, operation: Submit, asked: Asked, now: Moment) -> Ans
     execution_id, attempt = found
     if execution_id != lease.execution_id:
         raise _bad_request("dispatch_id belongs to another execution")
+    present = lease._replace(attempt=attempt, runner=_RUNNER)
     try:
-        return operation.apply(db, asked._replace(lease=lease._replace(attempt=attempt)), now)
+        return operation.apply(db, asked._replace(lease=present), now)
     except APIError as error:
         if error.code == _SUPERSEDED:
             return _LEAVE

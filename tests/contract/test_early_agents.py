@@ -161,3 +161,23 @@ def test_an_early_agent_asks_about_its_own_executions_alone(on: Wired, early: Ea
 
 def _nothing() -> LeaseKey:
     return LeaseKey(str(uuid.uuid4()), str(uuid.uuid4()), 0)
+
+
+@over_http
+@scenario("early agents", "unlike G0")
+def test_an_attempt_whose_agent_names_it_is_closed_to_others(on: Wired, early: Early) -> None:
+    """Whoever has captured what an agent of G1 sent cannot use it without the attempt: its body
+    alone is signed. Only live pieces are taken, with which such agents name no lease.
+    """
+    lease = early.start()
+    naming = on.signer(EARLY, signature="body")
+    step_id = naming.submit(lease, call()).step_id
+    assert early.submit(lease, call()) == StepDecision("execution_blocked")
+    assert code_of(lambda: early.complete_step(lease, step_id, "1")) == "lease_superseded"
+    assert code_of(lambda: early.complete(lease, "1")) == "lease_superseded"
+    with on.operator.stream(lease.execution_id) as stream:
+        early.delta(lease, step_id, 0, "piece")
+        assert next(stream).data == "piece"
+    assert naming.complete_step(lease, step_id, "2").decision == "recorded"
+    naming.complete(lease, '"named"')
+    assert on.operator.get(lease.execution_id).output == "named"
