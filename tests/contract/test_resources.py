@@ -317,3 +317,82 @@ def test_a_fork_between_captures_takes_the_last_one(on: Deployment) -> None:
     assert first.restoration == {"repo": {"covered": False}}
     view = on.agent.resources.register(attempt(on, first.id), REPO)
     assert (view.checkpoint_ref, view.count) == (None, 0)
+
+
+# -- sessions
+
+
+@pytest.fixture
+def session() -> str:
+    """One that nobody else uses."""
+    return f"session {uuid.uuid4()}"
+
+
+def in_session(on: Deployment, session: str, **more: str) -> LeaseKey:
+    """The first attempt of the next execution of a session."""
+    return attempt(on, on.operator.create(AGENT, session=session, **more).id)
+
+
+def worked(on: Deployment, session: str) -> str:
+    """The id of an execution of the session that has changed and captured its resource."""
+    lease = in_session(on, session)
+    on.agent.resources.register(lease, REPO)
+    on.agent.resources.register(lease, REPO._replace(key="unbound", coverage_reuse=True))
+    on.agent.resources.bind(lease, "repo", '{"path": "/a"}')
+    perform(on, lease, changing())
+    capture(on, lease, "c1")
+    on.agent.complete(lease, "1")
+    return lease.execution_id
+
+
+@scenario("forks")
+def test_a_session_keeps_its_resources(on: Deployment, session: str) -> None:
+    """The next execution finds each as it is bound, unchanged as yet, with nothing captured; its
+    log tells of them before it begins."""
+    worked(on, session)
+    lease = in_session(on, session)
+    begun = [(kind, it.get("key")) for kind, it in log(on, lease.execution_id)]
+    assert begun[:6] == [
+        ("execution.created", None),
+        ("resource.registered", "repo"),
+        ("resource.bound", "repo"),
+        ("resource.registered", "unbound"),
+        ("execution.started", None),
+        ("dispatch.queued", None),
+    ]
+    points = on.operator.fork_points(lease.execution_id)
+    assert (points.resources, points.checkpoints) == ({"repo": 2, "unbound": 4}, [])
+    view = on.agent.resources.register(lease, REPO)
+    assert (view.binding, view.checkpoint_ref, view.covered) == ({"path": "/a"}, None, False)
+    assert (view.generation, view.count, view.registered_seq) == (0, 0, 2)
+    assert perform(on, lease, changing()).resources == (Touched("repo", 1, True),)
+    other = REPO._replace(driver_id="svn")
+    assert code_of(lambda: on.agent.resources.register(lease, other)) == "conflict"
+    assert len(told(on, lease.execution_id, "resource.registered")) == 2
+
+
+@scenario("forks")
+def test_resources_come_from_the_last_that_completed(on: Deployment, session: str) -> None:
+    """What failed leaves none; all before it are handed on, whether used or not."""
+    worked(on, session)
+    on.agent.complete(in_session(on, session), "2")
+    failed = in_session(on, session)
+    on.agent.resources.register(failed, REPO._replace(key="of-the-failed-one"))
+    on.agent.fail(failed, "it went wrong")
+    last = in_session(on, session)
+    assert on.operator.fork_points(last.execution_id).resources.keys() == {"repo", "unbound"}
+    assert on.agent.resources.register(last, REPO).binding == {"path": "/a"}
+
+
+@scenario("forks")
+def test_resources_stay_in_their_session(on: Deployment, session: str) -> None:
+    """One that goes on from another's state in a session of its own begins without any, and so
+    does a fork that has one of its own."""
+    parent = worked(on, session)
+    lease = in_session(on, f"{session} b", parent_execution_id=parent)
+    assert on.agent.previous(lease.execution_id) == 1
+    assert on.operator.fork_points(lease.execution_id).resources == {}
+    at = on.operator.fork_points(parent).latest_seq - 1
+    fork = on.operator.fork(parent, at, session=f"{session} c")
+    view = on.agent.resources.register(attempt(on, fork.id), REPO)
+    assert (view.binding, view.checkpoint_ref) == (None, "c1")
