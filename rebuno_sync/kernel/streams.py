@@ -118,9 +118,13 @@ class Deltas:
         """A piece from a handler of this process, under its lease."""
         self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now))
 
-    def publish_from_elsewhere(self, asked: Asked, delta: Delta) -> None:
-        """A piece from an agent elsewhere."""
-        self._publish(asked.lease, delta, lambda db, now: standing_elsewhere(db, asked, now), asked)
+    def publish_from_elsewhere(self, asked: Asked, delta: Delta, *, fenced: bool = True) -> None:
+        """A piece from an agent elsewhere. ``fenced``: whether it has named its lease."""
+
+        def stand(db: Connection, now: Moment) -> Standing:
+            return standing_elsewhere(db, asked, now)
+
+        self._publish(asked.lease, delta, stand, asked, fenced=fenced)
 
     def _publish(
         self,
@@ -128,6 +132,8 @@ class Deltas:
         delta: Delta,
         stand: Callable[[Connection, Moment], Standing],
         asked: Asked | None = None,
+        *,
+        fenced: bool = True,
     ) -> None:
         store, now = self._store(), Moment.of(self._clock)
         execution_id = lease.execution_id
@@ -137,7 +143,8 @@ class Deltas:
             row = steps.step_of(db, at, execution_id, delta.step_id)
             if asked is not None:
                 check_owner(at, asked)
-            fence.pass_check_fence(at, lease)
+            if fenced:
+                fence.pass_check_fence(at, lease)
             if row.status is not StepStatus.EXECUTING:
                 raise api_error("conflict", f"conflict: step {row.step_id} is {row.status}", 409)
             return ring.has_listener(db, execution_id, self._name, now.boottime)

@@ -128,15 +128,16 @@ class Wire:
         headers = self.signed(method, target, content, lease, agent=agent)
         return self.send(method, target, content, {**headers, **(more or {})})
 
-    def in_body_form(self, method: str, target: str, body: bytes, lease: LeaseKey) -> Answer:
+    def in_body_form(
+        self, method: str, target: str, body: object = None, lease: LeaseKey | None = None
+    ) -> Answer:
         """As an agent of the first generations."""
-        headers = {
-            "Rebuno-Agent-Id": AGENT,
-            "Rebuno-Signature": sign_body(SECRET, body),
-            "Rebuno-Dispatch-Id": lease.dispatch_id,
-            "Rebuno-Dispatch-Attempt": str(lease.attempt),
-        }
-        return self.send(method, target, body, headers)
+        content = _bytes(body)
+        headers = {"Rebuno-Agent-Id": AGENT, "Rebuno-Signature": sign_body(SECRET, content)}
+        if lease:
+            headers["Rebuno-Dispatch-Id"] = lease.dispatch_id
+            headers["Rebuno-Dispatch-Attempt"] = str(lease.attempt)
+        return self.send(method, target, content, headers)
 
 
 def _whole(body: Iterable[bytes]) -> bytes:
