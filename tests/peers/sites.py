@@ -10,6 +10,7 @@ from typing import Any
 
 from support.effect_log import EffectLog
 from support.kernel_process import Command, KernelProcess, free_port
+from support.waiting import wait_until
 
 import rebuno_sync as rebuno
 from rebuno_sync.serving import Server
@@ -48,18 +49,28 @@ class Site:
             "folder": str(folder),
             "described": described,
         }
-        command = [python, PROGRAMS / "async_acts.py", json.dumps(given)]
+        command: list[str | Path] = [python, PROGRAMS / "async_acts.py", json.dumps(given)]
         self.agent = Command(command, folder, "agent", **variables()).listens(port)
+        self.metadata = self._published() if described else None
+        """What the agent said of itself when it began: a new registration forgets it."""
 
     def _serve(self) -> None:
         self.client.register_agent(AGENT, self._webhook, SECRET, signature=self._signature)
+
+    def _published(self) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            return self.client.get_agent(AGENT).metadata
+
+        metadata = wait_until(look, "the agent saying what it is")
+        assert metadata is not None
+        return metadata
 
     def govern(self, *rules: dict[str, Any]) -> None:
         """Give the agent a policy that allows what none of the rules matches; or none."""
         bundle = {"default_action": "allow", "rules": rules}
         self.client.set_policy(AGENT, json.dumps(bundle) if rules else "")
 
-    def begin(self, act: str, *, of_session: str = "", **given: object) -> str:
+    def begin(self, act: str, *, of_session: str = "", **given: Any) -> str:
         """Have the agent act; the execution."""
         input = {"act": act, "given": given}
         return self.client.create(AGENT, input, session=of_session or None).id
@@ -68,16 +79,26 @@ class Site:
         """The output of an execution, once it has completed."""
         return self.client.wait(execution_id, timeout=30).output
 
-    def act(self, act: str, **given: object) -> Any:
+    def act(self, act: str, **given: Any) -> Any:
         return self.end(self.begin(act, **given))
 
-    def fails(self, act: str, **given: object) -> str:
+    def fails(self, act: str, **given: Any) -> str:
         """Have the agent act and fail; the reason."""
         try:
             output = self.act(act, **given)
         except rebuno.ExecutionFailed as error:
             return error.reason
         raise AssertionError(f"{act} completed with {output!r}")
+
+    def asked(self, execution_id: str) -> dict[str, Any]:
+        """The approval that an execution waits for, as the async client lists it."""
+
+        def look() -> list[dict[str, Any]]:
+            listed = self.operator.ask("list_approvals")
+            return [it for it in listed if it["execution_id"] == execution_id]
+
+        [approval] = wait_until(look, "the agent asking")
+        return approval
 
     def told(self, execution_id: str) -> list[str]:
         """The types of an execution's events, but for those of deliveries."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
 
 import pytest
 from support.waiting import wait_until
@@ -54,11 +54,7 @@ def test_an_async_client_decides_for_an_agent_of_ours(site: Site) -> None:
         site.client.set_policy("paying", f"rules: [{rule}]")
         created = site.operator.ask("create", "paying")
 
-        def asked() -> list[dict[str, Any]]:
-            listed = site.operator.ask("list_approvals")
-            return [it for it in listed if it["execution_id"] == created["id"]]
-
-        [approval] = wait_until(asked, "the agent asking")
+        approval = site.asked(created["id"])
         site.operator.ask("grant_approval", approval["id"], decided_by="ada")
         assert site.end(created["id"]) == "paid 5"
 
@@ -91,18 +87,21 @@ def test_an_async_parent_has_a_subagent_of_ours(site: Site) -> None:
     """Of two at once: it suspends and goes on with their outputs. What it runs again then asks
     neither of them again."""
     ran = []
+    waits = threading.Event()
 
     def handler(words: str) -> dict[str, str]:
         ran.append(words)
+        waits.wait(20)
         return {"shouted": words.upper()}
 
     with site.ours("shouting", handler):
         inputs = [{"words": "why"}, {"words": "how"}]
         parent = site.begin("delegate", to="shouting", inputs=inputs)
+        wait_until(lambda: site.client.get(parent).status == "blocked", "the parent waiting")
+        waits.set()
         assert site.end(parent) == [{"shouted": "WHY"}, {"shouted": "HOW"}]
     assert sorted(ran) == ["how", "why"]
-    told = site.told(parent)
-    assert told.index("execution.blocked") < told.index("execution.resumed")
+    assert site.told(parent).count("execution.resumed") == 1
     children = site.children("shouting", parent)
     steps = site.client.list_steps(parent)
     assert sorted(it.spawned_by["step_id"] for it in children if it.spawned_by) == [
@@ -164,24 +163,33 @@ def test_an_async_client_spawns_for_a_step_that_runs(site: Site) -> None:
     assert refused.value.name == "ConflictError"
 
 
-@shows("being a subagent")
+@shows("being a subagent", "approvals")
 def test_an_async_agent_is_a_subagent_of_ours(site: Site) -> None:
-    """Our parent is parked, and goes on with its output; the async SDK need not know."""
+    """Our parent is parked while the children wait for a person, and goes on with their outputs;
+    the async SDK need not know of it."""
+    then = {"decision": "require_approval"}
+    site.govern({"id": "ask", "when": {"target": "lend"}, "then": then})
 
     @rebuno.tool
-    def consult(words: str) -> dict[str, str]:
-        input = {"act": "say", "given": {"words": words}}
-        return rebuno.subagent(AGENT, input, client=site.client)  # type: ignore[no-any-return]
+    def consult(idempotency: str) -> list[str]:
+        given = {"target": "lend", "idempotency": idempotency}
+        return rebuno.subagent(  # type: ignore[no-any-return]
+            AGENT, {"act": "use", "given": given}, client=site.client
+        )
 
-    def handler(words: str) -> list[str]:
-        answers = rebuno.parallel([(consult, words), (consult, words + "?")])
-        return [it["said"] for it in answers]
+    def handler() -> list[list[str]]:
+        kinds = "safe_to_retry", "at_most_once"
+        return rebuno.parallel([(consult, kind) for kind in kinds])
 
     with site.ours("consulting", handler):
-        created = site.operator.ask("create", "consulting", {"words": "why"})
-        assert site.end(created["id"]) == ["why", "why?"]
-    assert "execution.blocked" in site.told(created["id"])
-    assert len(site.children(AGENT, created["id"])) == 2
+        parent = site.operator.ask("create", "consulting")["id"]
+        wait_until(lambda: site.client.get(parent).status == "blocked", "the parent waiting")
+        children = site.children(AGENT, parent)
+        assert len(children) == 2
+        for child in children:
+            site.operator.ask("grant_approval", site.asked(child.id)["id"], decided_by="ada")
+        lent = site.end(parent)
+    assert sorted(it for [it] in lent) == sorted(f"x {line.token}" for line in site.log.of("lend"))
 
 
 @shows("being a subagent")

@@ -131,7 +131,7 @@ def test_a_rate_limit_of_model_calls(site: Site, provider: Provider) -> None:
 @shows("waits for a rate")
 def test_an_async_agent_is_parked_until_a_rate_allows_it(site: Site) -> None:
     """It ends, is delivered again in time, and goes on: nothing runs twice."""
-    limit = {"max_calls": 1, "window": "600ms", "max_wait": "10s"}
+    limit = {"max_calls": 1, "window": "1500ms", "max_wait": "1500ms"}
     site.govern(rule("poll", rate_limit=limit))
     execution_id = site.begin("use_freely", target="poll", times=2)
     assert site.end(execution_id) == [line.token for line in site.log.of("poll")]
@@ -167,17 +167,6 @@ def test_a_budget_of_streamed_calls(site: Site, provider: Provider) -> None:
 # -- people
 
 
-def asked(site: Site, execution_id: str) -> dict[str, Any]:
-    """The approval that an execution waits for, as the async client lists it."""
-
-    def look() -> list[dict[str, Any]]:
-        listed = site.operator.ask("list_approvals")
-        return [it for it in listed if it["execution_id"] == execution_id]
-
-    [approval] = wait_until(look, "the agent asking")
-    return approval
-
-
 @shows("approvals")
 def test_an_async_agent_waits_for_a_person_whom_an_async_client_speaks_for(site: Site) -> None:
     """The granted tool runs once, though it must not run twice, and what came before is replayed;
@@ -185,7 +174,7 @@ def test_an_async_agent_waits_for_a_person_whom_an_async_client_speaks_for(site:
     ask = {"approvers": ["alice"], "message": "Deliver?"}
     site.govern(rule("deliver", "require_approval", approval_config=ask))
     execution_id = site.begin("use", target="deliver", idempotency="at_most_once")
-    approval = asked(site, execution_id)
+    approval = site.asked(execution_id)
     assert site.client.get(execution_id).status == "blocked"
     assert site.operator.ask("get_approval", approval["id"]) == approval
     assert (approval["status"], approval["message"]) == ("pending", "Deliver?")
@@ -208,7 +197,7 @@ def test_what_a_person_denies_is_told_to_an_async_agent(site: Site) -> None:
     """In the words of the person."""
     site.govern(rule("wire", "require_approval"))
     execution_id = site.begin("use", target="wire")
-    approval = asked(site, execution_id)
+    approval = site.asked(execution_id)
     site.operator.ask("deny_approval", approval["id"], decided_by="bob", rationale="too much")
     [said] = site.end(execution_id)
     assert said == "wire not allowed. reason: [policy_denied] too much (HTTP 403)"
@@ -237,7 +226,7 @@ def test_an_async_client_decides_without_a_name(site: Site) -> None:
     """Where anybody may decide."""
     site.govern(rule("sign", "require_approval"))
     execution_id = site.begin("use", target="sign")
-    site.operator.ask("grant_approval", asked(site, execution_id)["id"])
+    site.operator.ask("grant_approval", site.asked(execution_id)["id"])
     assert site.end(execution_id) == [f"x {line.token}" for line in site.log.of("sign")]
 
 

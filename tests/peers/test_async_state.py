@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +28,13 @@ def end(site: Site, execution: dict[str, Any]) -> Any:
     return site.end(execution["id"])
 
 
+def when(site: Site, execution: dict[str, Any], what: str) -> datetime:
+    [event] = [
+        event for event in site.client.events(execution["id"]) if event.type == f"execution.{what}"
+    ]
+    return event.occurred_at
+
+
 # -- sessions and previous states
 
 
@@ -43,10 +51,7 @@ def test_a_session_of_an_async_client(site: Site) -> None:
         read = site.operator.ask("get", after["id"])
         assert read["parent_execution_id"] == before["id"]
         assert site.client.get(after["id"]).parent_execution_id == before["id"]
-    events = site.client.events(turns[1]["id"])
-    started = next(it for it in events if it.type == "execution.started")
-    ended = site.client.events(turns[0]["id"])[-1]
-    assert ended.occurred_at <= started.occurred_at
+        assert when(site, before, "completed") <= when(site, after, "started")
 
 
 @shows("sessions")
