@@ -82,6 +82,7 @@ def _renewed(db: Connection, asked: Asked, now: Moment) -> bool:
 def _perform(
     db: Connection, asked: Asked, operations: Sequence[Operation], now: Moment
 ) -> list[Answer]:
+    asked = asked._replace(lease=calls.named_in_full(db, asked.lease))
     at = _matched(db, asked, operations, now) if asked.request_id else None
     if at is not None and at.dispatch is not None:
         kept = calls.answered(db, at.dispatch, asked.request_id)

@@ -21,7 +21,7 @@ from .moment import Moment
 from .operations import Asked, check_owner
 from .operations import standing as standing_elsewhere
 from .reading import read_on_time
-from .store import Connection, Store, ring
+from .store import Connection, Store, calls, ring
 from .store.rows import Standing
 from .subscription import Subscription
 
@@ -116,35 +116,33 @@ class Deltas:
 
     def publish(self, lease: LeaseKey, delta: Delta) -> None:
         """A piece from a handler of this process, under its lease."""
-        self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now))
+        self._publish(lease, delta, fence.standing)
 
-    def publish_from_elsewhere(self, asked: Asked, delta: Delta, *, fenced: bool = True) -> None:
-        """A piece from an agent elsewhere. ``fenced``: whether it has named its lease."""
+    def publish_from_elsewhere(self, asked: Asked, delta: Delta) -> None:
+        """A piece from an agent elsewhere."""
 
-        def stand(db: Connection, now: Moment) -> Standing:
-            return standing_elsewhere(db, asked, now)
+        def stand(db: Connection, lease: LeaseKey, now: Moment) -> Standing:
+            return standing_elsewhere(db, asked._replace(lease=lease), now)
 
-        self._publish(asked.lease, delta, stand, asked, fenced=fenced)
+        self._publish(asked.lease, delta, stand, asked)
 
     def _publish(
         self,
         lease: LeaseKey,
         delta: Delta,
-        stand: Callable[[Connection, Moment], Standing],
+        stand: Callable[[Connection, LeaseKey, Moment], Standing],
         asked: Asked | None = None,
-        *,
-        fenced: bool = True,
     ) -> None:
         store, now = self._store(), Moment.of(self._clock)
         execution_id = lease.execution_id
 
         def work(db: Connection) -> bool:
-            at = stand(db, now)
+            named = calls.named_in_full(db, lease)
+            at = stand(db, named, now)
             row = steps.step_of(db, at, execution_id, delta.step_id)
             if asked is not None:
                 check_owner(at, asked)
-            if fenced:
-                fence.pass_check_fence(at, lease)
+            fence.pass_check_fence(at, named)
             if row.status is not StepStatus.EXECUTING:
                 raise api_error("conflict", f"conflict: step {row.step_id} is {row.status}", 409)
             return ring.has_listener(db, execution_id, self._name, now.boottime)

@@ -24,7 +24,7 @@ from rebuno_sync.serving import Server
 from rebuno_sync.types import Delta, LeaseKey, Proposal
 
 from .moves import Inbox, path_of, start, submit
-from .wire import AGENT, OTHER, SECRET, TOKEN, Answer, Wire
+from .wire import OTHER, TOKEN, Answer, Wire
 
 NOBODY = "00000000-0000-7000-8000-000000000007"
 THREADS = 2
@@ -184,26 +184,6 @@ def test_a_delta_that_is_refused(wire: Wire, lease: LeaseKey, step_id: str) -> N
     wire.act("POST", path_of(lease, f"/steps/{step_id}/complete"), {"result": 1}, lease)
     settled = publish(wire, lease, step_id)
     assert (settled.status, settled.code) == (409, "conflict")
-
-
-def test_an_agent_that_signs_its_body_alone_names_no_lease(
-    wire: Wire, kernel: Kernel, lease: LeaseKey, step_id: str
-) -> None:
-    """Its generation does not know that a delta has one (protocol.md 2.2). The step is looked at
-    all the same, and so is a lease that is named; who signs in the newer form names one."""
-    kernel.register_agent(AGENT, webhook_url="http://x", secret=SECRET, signature="body")
-    target, body = path_of(lease, f"/steps/{step_id}/stream"), {"seq": 3, "data": "old"}
-    listener = kernel.core.deltas.listen(lease.execution_id)
-    assert wire.in_body_form("POST", target, body).status == 204
-    assert listener.take() == [Delta(step_id, 3, "old")]
-    late = lease._replace(attempt=2)
-    assert wire.in_body_form("POST", target, body, late).code == "lease_superseded"
-    assert wire.act("POST", target, body).code == "validation_error"
-    elsewhere = path_of(lease, f"/steps/{'0' * 64}/stream")
-    assert wire.in_body_form("POST", elsewhere, body).status == 404
-    wire.act("POST", path_of(lease, f"/steps/{step_id}/complete"), {"result": 1}, lease)
-    assert wire.in_body_form("POST", target, body).code == "conflict"
-    assert listener.take() == []
 
 
 def test_an_execution_that_is_unknown(client: rebuno.Client) -> None:

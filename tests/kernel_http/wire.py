@@ -129,15 +129,20 @@ class Wire:
         return self.send(method, target, content, {**headers, **(more or {})})
 
     def in_body_form(
-        self, method: str, target: str, body: object = None, lease: LeaseKey | None = None
+        self,
+        method: str,
+        target: str,
+        body: object = None,
+        lease: LeaseKey | None = None,
+        more: dict[str, str] | None = None,
     ) -> Answer:
-        """As an agent of the first generations."""
+        """As an agent of the first generations. ``more``: further headers."""
         content = _bytes(body)
         headers = {"Rebuno-Agent-Id": AGENT, "Rebuno-Signature": sign_body(SECRET, content)}
         if lease:
             headers["Rebuno-Dispatch-Id"] = lease.dispatch_id
             headers["Rebuno-Dispatch-Attempt"] = str(lease.attempt)
-        return self.send(method, target, content, headers)
+        return self.send(method, target, content, {**headers, **(more or {})})
 
 
 def _whole(body: Iterable[bytes]) -> bytes:

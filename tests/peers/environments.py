@@ -9,7 +9,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["NEWEST", "OLDEST", "PROGRAMS", "RELEASES", "Environments", "Release", "variables"]
+__all__ = [
+    "FIRST",
+    "NEWEST",
+    "OLDEST",
+    "PROGRAMS",
+    "RELEASES",
+    "Environments",
+    "Release",
+    "variables",
+]
 
 PROGRAMS = Path(__file__).parent / "programs"
 """What runs in the environments: it has the SDK, and not this project."""
@@ -35,6 +44,10 @@ class Release:
 NEWEST = Release("0.29.2", signature="v1")
 OLDEST = Release("0.16.0", signature="body")
 RELEASES = [NEWEST, OLDEST]
+"""Those that are driven through all that they know."""
+
+FIRST = Release("0.13.0", signature="body")
+"""Of the first generation, which names no attempt: it shows that its agents are served."""
 
 
 class Environments:

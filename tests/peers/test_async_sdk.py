@@ -15,7 +15,7 @@ from support.waiting import wait_until
 import rebuno_sync as rebuno
 from rebuno_sync.serving import Server
 
-from .environments import OLDEST, PROGRAMS, Release, variables
+from .environments import FIRST, OLDEST, PROGRAMS, Release, variables
 from .features import shows
 from .sites import AGENT, SECRET
 
@@ -70,6 +70,17 @@ def peer(python: Path, kernel: KernelProcess, tmp_path: Path, release: Release) 
     peer = Peer(python, kernel, tmp_path, release)
     yield peer
     peer.close()
+
+
+@pytest.mark.parametrize("release", [FIRST], ids=str, indirect=True)
+def test_an_async_agent_of_the_first_generation(peer: Peer) -> None:
+    """It completes, and when it was killed it replays: a redelivery has the same dispatch."""
+    execution_id = cut_down(peer)
+    peer.start()
+    output = peer.client.wait(execution_id, timeout=60).output
+    assert peer.ran() == {"look_up": 1, "choose": 1, "deliver": 2}
+    assert output["found"]["token"] == peer.log.of("look_up")[0].token
+    assert output["delivered"] == f"ada drei {peer.log.of('deliver')[1].token}"
 
 
 @shows("agents", "tools and steps")

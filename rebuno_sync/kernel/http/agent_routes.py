@@ -71,7 +71,10 @@ def previous(call: Call) -> Response:
 
 
 def submit(call: Call) -> Response:
-    return _one(call, call.execution_id, _submit(call.fields(_SUBMIT)))
+    execution_id, operation = call.execution_id, _submit(call.fields(_SUBMIT))
+    if not call.request.header("REBUNO_DISPATCH_ID"):
+        raise bad_request("bad or missing Rebuno-Dispatch-Id")  # By whatever generation.
+    return _one(call, execution_id, operation)
 
 
 def complete_step(call: Call) -> Response:
