@@ -221,6 +221,33 @@ def test_an_async_agent_whose_approval_expires(site: Site) -> None:
     assert expired["id"] not in [it["id"] for it in site.operator.ask("list_approvals")]
 
 
+@shows("approvals")
+def test_an_async_agent_that_asks_for_two_things_at_once(site: Site) -> None:
+    """One blocks it, and the other is asked for when that was decided."""
+    site.govern(rule("left", "require_approval"), rule("right", "require_approval"))
+    execution_id = site.begin("use_together", targets=["left", "right"])
+    for _ in range(2):
+        site.operator.ask("grant_approval", site.asked(execution_id)["id"], decided_by="alice")
+    left, right = site.end(execution_id)
+    assert left in [line.token for line in site.log.of("left")]
+    assert right in [line.token for line in site.log.of("right")]
+    assert site.told(execution_id).count("execution.blocked") == 2
+
+
+@shows("approvals", "token budgets", "model calls")
+def test_a_budget_beyond_which_an_async_agent_asks(site: Site, provider: Provider) -> None:
+    """A person lets the next call pass; those before it are replayed, not asked again."""
+    models = budget(10)
+    models["then"]["budget"]["on_exceed"] = "require_approval"
+    site.govern(models)
+    execution_id = site.begin("ask_or_fail", url=provider.url, questions=["one", "two"])
+    approval = site.asked(execution_id)
+    assert len(provider.requests) == 1
+    site.operator.ask("grant_approval", approval["id"], decided_by="alice")
+    assert site.end(execution_id) == ["no error"]
+    assert len(provider.requests) == 2
+
+
 @shows("decisions without a name")
 def test_an_async_client_decides_without_a_name(site: Site) -> None:
     """Where anybody may decide."""

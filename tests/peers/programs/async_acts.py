@@ -54,6 +54,12 @@ async def use(target: str, times: int = 1, idempotency: str = "safe_to_retry") -
 
 
 @act
+async def use_together(targets: list) -> list:
+    tools = [rebuno.tool(target)(_log_it) for target in targets]
+    return await asyncio.gather(*(tool(it, 0) for tool, it in zip(tools, targets, strict=True)))
+
+
+@act
 async def use_freely(target: str, times: int = 1) -> list:
     """As ``use``, with nothing caught and one by one."""
     tool = rebuno.tool(target)(_log_it)
