@@ -13,7 +13,7 @@ from typing import TypeVar
 from ..errors import APIError, api_error
 from ..ports import Clock
 from ..types import LeaseKey, StepDecision
-from . import fence
+from . import fence, unfenced
 from .moment import Moment
 from .operations import (
     Answer,
@@ -82,7 +82,6 @@ def _renewed(db: Connection, asked: Asked, now: Moment) -> bool:
 def _perform(
     db: Connection, asked: Asked, operations: Sequence[Operation], now: Moment
 ) -> list[Answer]:
-    asked = asked._replace(lease=calls.named_in_full(db, asked.lease))
     at = _matched(db, asked, operations, now) if asked.request_id else None
     if at is not None and at.dispatch is not None:
         kept = calls.answered(db, at.dispatch, asked.request_id)
@@ -91,7 +90,10 @@ def _perform(
     answers: list[Answer] = []
     for operation in operations:
         try:
-            answer = operation.apply(db, asked, now)
+            if asked.lease.attempt == unfenced.UNNAMED:
+                answer = unfenced.perform(db, operation, asked, now)
+            else:
+                answer = operation.apply(db, asked, now)
         except APIError as error:
             # Raised before it wrote anything but an end by the deadline or a renewal, which stand.
             answer = Answer(error.status_code, error=error)

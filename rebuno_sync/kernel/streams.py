@@ -15,21 +15,23 @@ from collections.abc import Callable
 from ..errors import APIError, StorageError, api_error
 from ..ports import Clock
 from ..types import Delta, LeaseKey, StepStatus
-from . import executions, fence, steps
+from . import executions, fence, steps, unfenced
 from .crew import Crew
 from .moment import Moment
 from .operations import Asked, check_owner
 from .operations import standing as standing_elsewhere
 from .reading import read_on_time
-from .store import Connection, Store, calls, ring
+from .store import Connection, Store, ring
 from .store.rows import Standing
 from .subscription import Subscription
 
-__all__ = ["Deltas"]
+__all__ = ["Deltas", "check_length"]
 
 _log = logging.getLogger(__name__)
 
 MOST_STREAMS = 256
+
+_LONGEST_DELTA_BYTES = 7000
 
 _LOOK_EVERY_SECONDS = 0.05
 """How late a piece from another process may come."""
@@ -38,6 +40,13 @@ _REGISTERED_SECONDS = 60.0
 """A listener whose process has died counts for so long."""
 
 _STOP_SECONDS = 1.0
+
+
+def check_length(delta: Delta) -> None:
+    """Raise ``validation_error`` for a piece that is too long."""
+    if len(delta.data.encode("utf-8", "surrogatepass")) > _LONGEST_DELTA_BYTES:
+        message = f"validation error: data has more than {_LONGEST_DELTA_BYTES} bytes"
+        raise api_error("validation_error", message, 400)
 
 
 class Deltas:
@@ -116,33 +125,35 @@ class Deltas:
 
     def publish(self, lease: LeaseKey, delta: Delta) -> None:
         """A piece from a handler of this process, under its lease."""
-        self._publish(lease, delta, fence.standing)
+        check_length(delta)
+        self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now))
 
     def publish_from_elsewhere(self, asked: Asked, delta: Delta) -> None:
-        """A piece from an agent elsewhere."""
-
-        def stand(db: Connection, lease: LeaseKey, now: Moment) -> Standing:
-            return standing_elsewhere(db, asked._replace(lease=lease), now)
-
-        self._publish(asked.lease, delta, stand, asked)
+        """A piece from an agent elsewhere. Those of the first two generations name no lease."""
+        if asked.lease.attempt == unfenced.UNNAMED:
+            lease = self._store().read(lambda db: unfenced.newest(db, asked.lease))
+            self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now), asked)
+        else:
+            self._publish(
+                asked.lease, delta, lambda db, now: standing_elsewhere(db, asked, now), asked
+            )
 
     def _publish(
         self,
         lease: LeaseKey,
         delta: Delta,
-        stand: Callable[[Connection, LeaseKey, Moment], Standing],
+        stand: Callable[[Connection, Moment], Standing],
         asked: Asked | None = None,
     ) -> None:
         store, now = self._store(), Moment.of(self._clock)
         execution_id = lease.execution_id
 
         def work(db: Connection) -> bool:
-            named = calls.named_in_full(db, lease)
-            at = stand(db, named, now)
+            at = stand(db, now)
             row = steps.step_of(db, at, execution_id, delta.step_id)
             if asked is not None:
                 check_owner(at, asked)
-            fence.pass_check_fence(at, named)
+            fence.pass_check_fence(at, lease)
             if row.status is not StepStatus.EXECUTING:
                 raise api_error("conflict", f"conflict: step {row.step_id} is {row.status}", 409)
             return ring.has_listener(db, execution_id, self._name, now.boottime)

@@ -128,21 +128,16 @@ class Wire:
         headers = self.signed(method, target, content, lease, agent=agent)
         return self.send(method, target, content, {**headers, **(more or {})})
 
-    def in_body_form(
-        self,
-        method: str,
-        target: str,
-        body: object = None,
-        lease: LeaseKey | None = None,
-        more: dict[str, str] | None = None,
-    ) -> Answer:
-        """As an agent of the first generations. ``more``: further headers."""
-        content = _bytes(body)
-        headers = {"Rebuno-Agent-Id": AGENT, "Rebuno-Signature": sign_body(SECRET, content)}
-        if lease:
-            headers["Rebuno-Dispatch-Id"] = lease.dispatch_id
+    def in_body_form(self, method: str, target: str, body: bytes, lease: LeaseKey) -> Answer:
+        """As an agent of the first generations; those of the very first name no attempt (0)."""
+        headers = {
+            "Rebuno-Agent-Id": AGENT,
+            "Rebuno-Signature": sign_body(SECRET, body),
+            "Rebuno-Dispatch-Id": lease.dispatch_id,
+        }
+        if lease.attempt:
             headers["Rebuno-Dispatch-Attempt"] = str(lease.attempt)
-        return self.send(method, target, content, {**headers, **(more or {})})
+        return self.send(method, target, body, headers)
 
 
 def _whole(body: Iterable[bytes]) -> bytes:

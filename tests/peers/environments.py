@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
-    "FIRST",
+    "KNOWS_NO_ATTEMPTS",
     "NEWEST",
     "OLDEST",
     "PROGRAMS",
@@ -46,8 +46,8 @@ OLDEST = Release("0.16.0", signature="body")
 RELEASES = [NEWEST, OLDEST]
 """Those that are driven through all that they know."""
 
-FIRST = Release("0.13.0", signature="body")
-"""Of the first generation, which names no attempt: it shows that its agents are served."""
+KNOWS_NO_ATTEMPTS = Release("0.13.0", signature="body")
+"""The last release of the first generation."""
 
 
 class Environments:

@@ -15,7 +15,7 @@ from support.waiting import wait_until
 import rebuno_sync as rebuno
 from rebuno_sync.serving import Server
 
-from .environments import FIRST, OLDEST, PROGRAMS, Release, variables
+from .environments import KNOWS_NO_ATTEMPTS, OLDEST, PROGRAMS, Release, variables
 from .features import shows
 from .sites import AGENT, SECRET
 
@@ -72,17 +72,6 @@ def peer(python: Path, kernel: KernelProcess, tmp_path: Path, release: Release) 
     peer.close()
 
 
-@pytest.mark.parametrize("release", [FIRST], ids=str, indirect=True)
-def test_an_async_agent_of_the_first_generation(peer: Peer) -> None:
-    """It completes, and when it was killed it replays: a redelivery has the same dispatch."""
-    execution_id = cut_down(peer)
-    peer.start()
-    output = peer.client.wait(execution_id, timeout=60).output
-    assert peer.ran() == {"look_up": 1, "choose": 1, "deliver": 2}
-    assert output["found"]["token"] == peer.log.of("look_up")[0].token
-    assert output["delivered"] == f"ada drei {peer.log.of('deliver')[1].token}"
-
-
 @shows("agents", "tools and steps")
 def test_an_async_agent_completes(peer: Peer) -> None:
     """Its two tools run once each, and their steps are recorded."""
@@ -130,6 +119,17 @@ def test_an_async_agents_at_most_once_tool_does_not_run_twice(peer: Peer) -> Non
     peer.start(idempotency="at_most_once")
     output = peer.client.wait(execution_id, timeout=60).output
     assert peer.ran() == {"look_up": 1, "choose": 1, "deliver": 1}
+    assert output["delivered"].startswith("unknown: ")
+
+
+@pytest.mark.parametrize("release", [KNOWS_NO_ATTEMPTS], ids=str, indirect=True)
+def test_an_agent_that_knows_no_attempts_is_served(peer: Peer) -> None:
+    """It replays what was recorded, is told of what is unknown, and completes."""
+    execution_id = cut_down(peer, "at_most_once")
+    peer.start(idempotency="at_most_once")
+    output = peer.client.wait(execution_id, timeout=60).output
+    assert peer.ran() == {"look_up": 1, "choose": 1, "deliver": 1}
+    assert output["found"]["token"] == peer.log.of("look_up")[0].token
     assert output["delivered"].startswith("unknown: ")
 
 

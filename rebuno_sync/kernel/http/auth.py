@@ -93,8 +93,8 @@ class Authenticator:
         raise _unauthorized()
 
     def _is_signed_by(self, agent: AgentRow, request: Request) -> bool:
-        if request.signs_body_alone:
-            signature = request.header("REBUNO_SIGNATURE")
+        signature = request.header("REBUNO_SIGNATURE")
+        if signature.startswith("sha256="):
             if not verify_body((agent.secret,), signature, request.body):
                 return False
             if agent.accepts_body_form or self._accept_body_signatures:

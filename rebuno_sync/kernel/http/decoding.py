@@ -52,18 +52,11 @@ def uuid_text(text: str) -> str | None:
 
 
 def lease_of(request: Request, execution_id: str) -> LeaseKey:
-    """The lease in the headers (protocol.md 5.4), with its runner where one is named.
-
-    Agents that sign their body alone may leave out the attempt, or both (protocol.md 2.2): then it
-    is 0, and the dispatch's id is empty.
-    """
-    sent_id, attempt = (request.header(f"REBUNO_DISPATCH_{it}") for it in ("ID", "ATTEMPT"))
-    may_lack = request.signs_body_alone and not attempt
-    dispatch_id = "" if may_lack and not sent_id else uuid_text(sent_id)
+    """The lease in the headers (protocol.md 5.4), with its runner where one is named."""
+    dispatch_id = uuid_text(request.header("REBUNO_DISPATCH_ID"))
     if dispatch_id is None:
         raise bad_request("bad or missing Rebuno-Dispatch-Id")
-    if may_lack:
-        return LeaseKey(execution_id, dispatch_id, 0)
+    attempt = request.header("REBUNO_DISPATCH_ATTEMPT")
     if not _POSITIVE.fullmatch(attempt):
         raise bad_request("bad or missing Rebuno-Dispatch-Attempt")
     runner = uuid_text(sent) if (sent := request.header("REBUNO_RUNNER")) else ""

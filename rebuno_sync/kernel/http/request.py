@@ -67,11 +67,6 @@ class Request:
         value = self._environ.get(f"HTTP_{name}")
         return [] if value is None else value.split(",")
 
-    @property
-    def signs_body_alone(self) -> bool:
-        """Whether its signature is of the older form (protocol.md 1.4)."""
-        return self.header("REBUNO_SIGNATURE").startswith("sha256=")
-
     def query(self, name: str) -> str:
         """The first value of a query parameter; empty when it was not sent."""
         if not self._query:

@@ -4,22 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 
-from ...types import LeaseKey
-
-
-def named_in_full(db: sqlite3.Connection, lease: LeaseKey) -> LeaseKey:
-    """``lease``; where it names no attempt, the newest one of its dispatch, or of the newest
-    dispatch when it names none either: agents of the first generation say no more, and their
-    kernel had no fence (protocol.md 2.2, 5.4)."""
-    if lease.attempt:
-        return lease
-    row = db.execute(
-        "SELECT d.id, d.attempt FROM executions e JOIN dispatches d ON d.execution = e.n"
-        " WHERE e.id = ? AND ? IN (d.id, '') ORDER BY d.n DESC LIMIT 1",
-        (lease.execution_id, lease.dispatch_id),
-    ).fetchone()
-    return lease if row is None else lease._replace(dispatch_id=row[0], attempt=row[1])
-
 
 def bind_runner(db: sqlite3.Connection, dispatch: int, runner: str) -> None:
     """From its first request on, an attempt is its runner's."""
