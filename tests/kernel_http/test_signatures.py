@@ -13,6 +13,7 @@ from rebuno_sync.kernel import Kernel
 from rebuno_sync.kernel.http import KernelApp
 from rebuno_sync.kernel.http.auth import Auth
 from rebuno_sync.kernel.http.routes import ROUTES
+from rebuno_sync.signing import sign_body
 from rebuno_sync.types import LeaseKey
 
 from .moves import Inbox, path_of, start
@@ -281,3 +282,13 @@ def test_a_secret_that_was_changed_elsewhere(
     assert wire.send("POST", target, b"", new).status == 401
     kernel.register_agent(AGENT, webhook_url="http://x", secret="changed again")
     assert wire.send("POST", target, b"", old).status == 401
+
+
+def test_nobody_signs_for_an_agent_without_a_secret(wire: Wire, kernel: Kernel) -> None:
+    """Agents of this machine have none, and anybody could sign with it: 401 in either form."""
+    kernel.register_agent("local", signature="body")
+    target = f"/v0/executions/{kernel.create('local', {'private': True}).id}"
+    forged = wire.signed("GET", target, agent="local", secret="")
+    assert wire.send("GET", target, b"", forged).status == 401
+    forged = {"Rebuno-Agent-Id": "local", "Rebuno-Signature": sign_body("", b"")}
+    assert wire.send("GET", target, b"", forged).status == 401
