@@ -221,6 +221,15 @@ def test_what_cannot_be_taken_in(kernel: Kernel, other: Kernel, clock: ManualClo
         ('"seq":1,', ""),
         ('"input":"null"', '"input":null'),
         ('"due_at":', '"due_at":"x","was":'),
+        ('"id":"0', '"id":"x'),
+        ('"idempotency_key":null', '"idempotency_key":{}'),
+        ('"status":"running"', '"status":"walking"'),
+        ('"created_at":', '"created_at":9000'),
+        ('"max_attempts":5', '"max_attempts":"five"'),
+        ('"input":"null"', '"input":"nil"'),
+        ('"type":"execution.started"', '"type":"weather.changed"'),
+        ('"detail":"', '"detail":"{'),
+        ("}\n", "}\n" + "[" * 9_000 + "\n"),
         ("}\n", "\n"),
         ("\n", ""),
     ],
@@ -232,6 +241,16 @@ def test_what_is_no_export(kernel: Kernel, other: Kernel, old: str, new: str) ->
     with pytest.raises(ValidationError, match="no export of an execution"):
         other.import_execution(text.replace(old, new))
     assert other.list().executions == []
+
+
+def test_an_export_that_breaks_off(kernel: Kernel, other: Kernel) -> None:
+    """Where a disk was full, say: whatever is missing, nothing is taken in."""
+    lines = kernel.export_execution(kernel.create(AGENT).id).splitlines(keepends=True)
+    for kept in range(len(lines)):
+        with pytest.raises(ValidationError, match="no export of an execution"):
+            other.import_execution("".join(lines[:kept]))
+    assert other.list().executions == []
+    other.import_execution("".join(lines))
 
 
 # -- versions

@@ -18,6 +18,10 @@ _OF_A_PROCESS = frozenset({"owner", "runner"})
 """Columns that mean nothing elsewhere."""
 
 
+_VALUES = {"INTEGER": int, "REAL": (int, float), "TEXT": (str, bytes), "BLOB": (str, bytes)}
+"""What stands in columns of a type; packed texts are bytes."""
+
+
 class Row(NamedTuple):
     table: str
     columns: dict[str, Any]
@@ -90,9 +94,13 @@ def _restart_timers(columns: dict[str, Any], now: int, boottime: float) -> None:
 
 
 def _insert(db: sqlite3.Connection, table: str, columns: dict[str, Any]) -> int:
-    has = {row[0] for row in db.execute("SELECT name FROM pragma_table_info(?)", (table,))}
-    if unknown := columns.keys() - has:
+    has = dict(db.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall())
+    if unknown := columns.keys() - has.keys():
         raise UnknownRow(f"the table {table!r} has no column {min(unknown)!r}")
+    for name, value in columns.items():
+        # SQLite itself would keep a text in a column of numbers.
+        if value is not None and not isinstance(value, _VALUES[has[name]]):
+            raise UnknownRow(f"{name!r} of {table!r} cannot be {value!r:.80}")
     names, marks = ", ".join(columns), ", ".join("?" * len(columns))
     sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"
     try:
