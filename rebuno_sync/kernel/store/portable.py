@@ -18,7 +18,12 @@ _OF_A_PROCESS = frozenset({"owner", "runner"})
 """Columns that mean nothing elsewhere."""
 
 
-_VALUES = {"INTEGER": int, "REAL": (int, float), "TEXT": (str, bytes), "BLOB": (str, bytes)}
+_VALUES: dict[str, type | tuple[type, ...]] = {
+    "INTEGER": int,
+    "REAL": (int, float),
+    "TEXT": (str, bytes),
+    "BLOB": (str, bytes),
+}
 """What stands in columns of a type; packed texts are bytes."""
 
 
@@ -94,7 +99,8 @@ def _restart_timers(columns: dict[str, Any], now: int, boottime: float) -> None:
 
 
 def _insert(db: sqlite3.Connection, table: str, columns: dict[str, Any]) -> int:
-    has = dict(db.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall())
+    sql = "SELECT name, type FROM pragma_table_info(?)"
+    has: dict[str, str] = dict(db.execute(sql, (table,)).fetchall())
     if unknown := columns.keys() - has.keys():
         raise UnknownRow(f"the table {table!r} has no column {min(unknown)!r}")
     for name, value in columns.items():
