@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -63,6 +64,20 @@ def test_a_backup_overwrites_nothing(kernel: Kernel, path: Path, tmp_path: Path)
         kernel.backup(path)
     with pytest.raises(StorageError, match="cannot create"):
         kernel.backup(tmp_path / "none" / "copy.db")
+
+
+def test_a_backup_that_does_not_fit(kernel: Kernel, tmp_path: Path) -> None:
+    """What is said names the copy, of which nothing is left; the kernel goes on."""
+    kernel.create(AGENT, "x" * 400_000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(StorageError, match="cannot write the backup .*copy.db"):
+            kernel.backup(tmp_path / "copy.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "copy.db").exists()
+    kernel.create(AGENT)
 
 
 # -- single executions

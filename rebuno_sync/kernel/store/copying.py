@@ -24,6 +24,9 @@ def backup(database: Database, target: Path) -> None:
     try:
         with database.reading() as source, closing(sqlite3.connect(target)) as copy:
             source.backup(copy)
-    except BaseException:
+    except BaseException as error:
         target.unlink(missing_ok=True)
+        if isinstance(error, sqlite3.Error):
+            # Not the kernel's file is at fault, which would be said of it.
+            raise StorageError(f"cannot write the backup {target}: {error}") from error
         raise
