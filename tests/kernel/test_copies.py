@@ -72,7 +72,7 @@ def test_a_backup_that_does_not_fit(kernel: Kernel, tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with pytest.raises(StorageError, match="cannot write the backup .*copy.db"):
+        with pytest.raises(StorageError, match=r"cannot write the backup \S+copy\.db"):
             kernel.backup(tmp_path / "copy.db")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
