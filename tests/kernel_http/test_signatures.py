@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -235,6 +236,20 @@ def test_without_a_token_everybody_is_an_operator(
     wire = Wire(kernel, clock, KernelApp(kernel))
     headers = {} if header is None else {"Authorization": header}
     assert wire.send("GET", "/v0/executions", b"", headers).status == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://evil.test", 403), ("null", 403), ("http://127.0.0.1:8080", 201), ("", 201)],
+)
+def test_a_page_of_another_site_is_no_operator(
+    kernel: Kernel, clock: ManualClock, origin: str, status: int
+) -> None:
+    """A browser of this machine sends whatever a page has it send; it names the page's site."""
+    wire = Wire(kernel, clock, KernelApp(kernel))
+    headers = {"Host": "127.0.0.1:8080", "Origin": origin}
+    body = json.dumps({"agent_id": AGENT}).encode()
+    assert wire.send("POST", "/v0/executions", body, headers).status == status
 
 
 ALL = [

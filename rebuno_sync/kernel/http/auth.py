@@ -67,6 +67,7 @@ class Authenticator:
         """Without a token anybody may; a header that is sent must be right all the same."""
         header = request.header("AUTHORIZATION")
         if not header and not self._token:
+            _refuse_other_sites(request)
             return
         scheme, _, given = header.partition(" ")
         if scheme != "Bearer":
@@ -124,6 +125,18 @@ class Authenticator:
                 " the kernel with --accept-body-signatures to accept it",
                 agent_id,
             )
+
+
+def _refuse_other_sites(request: Request) -> None:
+    """A browser sends what any page has it send, to addresses of its own machine too; it names the
+    page's site."""
+    origin = request.header("ORIGIN")
+    if origin and origin.partition("://")[2] != request.header("HOST"):
+        raise api_error(
+            "forbidden",
+            f"forbidden: a page of {origin} may not ask a kernel that has no token",
+            403,
+        )
 
 
 def _unauthorized() -> APIError:
