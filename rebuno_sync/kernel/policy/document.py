@@ -77,7 +77,11 @@ class Node:
     def items(self) -> list[Node]:
         if self._node.id != "sequence":
             self.fail("a list is expected")
-        return [Node(node, f"{self._path}[{at}]") for at, node in enumerate(self._node.value)]
+        items = [Node(node, f"{self._path}[{at}]") for at, node in enumerate(self._node.value)]
+        for item in items:
+            if item.absent:
+                item.fail("nothing is written here; the text null needs quotes")
+        return items
 
     def text(self) -> str:
         """A scalar as it is written: ``5`` is the text 5."""
