@@ -299,11 +299,16 @@ def test_a_secret_that_was_changed_elsewhere(
     assert wire.send("POST", target, b"", old).status == 401
 
 
-def test_nobody_signs_for_an_agent_without_a_secret(wire: Wire, kernel: Kernel) -> None:
-    """Agents of this machine have none, and anybody could sign with it: 401 in either form."""
+def test_nobody_signs_for_an_agent_without_a_secret(
+    wire: Wire, kernel: Kernel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Agents of this machine have none, and anybody could sign with it: 401 in either form; the
+    log says why, once."""
     kernel.register_agent("local", signature="body")
     target = f"/v0/executions/{kernel.create('local', {'private': True}).id}"
     forged = wire.signed("GET", target, agent="local", secret="")
     assert wire.send("GET", target, b"", forged).status == 401
     forged = {"Rebuno-Agent-Id": "local", "Rebuno-Signature": sign_body("", b"")}
     assert wire.send("GET", target, b"", forged).status == 401
+    (record,) = caplog.records
+    assert "'local' is registered without a secret" in record.getMessage()

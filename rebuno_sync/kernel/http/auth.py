@@ -89,19 +89,22 @@ class Authenticator:
             # What is known of the agent may have changed a moment ago, so a refusal looks again.
             for fresh in (False, True):
                 agent = self._find_agent(agent_id, fresh=fresh)
-                # Anybody can sign with the empty secret, so it signs nothing.
-                if agent is not None and agent.secret and self._is_signed_by(agent, request):
+                if agent is not None and self._is_signed_by(agent, request):
                     return agent_id
         raise _unauthorized()
 
     def _is_signed_by(self, agent: AgentRow, request: Request) -> bool:
+        if not agent.secret:
+            # Anybody can sign with the empty one.
+            self._hint(agent.id, _NO_SECRET)
+            return False
         signature = request.header("REBUNO_SIGNATURE")
         if signature.startswith("sha256="):
             if not verify_body((agent.secret,), signature, request.body):
                 return False
             if agent.accepts_body_form or self._accept_body_signatures:
                 return True
-            self._hint(agent.id)
+            self._hint(agent.id, _BODY_FORM)
             return False
         return verify_request(
             (agent.secret,),
@@ -115,16 +118,22 @@ class Authenticator:
             now=self._now(),
         )
 
-    def _hint(self, agent_id: str) -> None:
-        """Say once why a right signature is refused: the agent is only told 401."""
+    def _hint(self, agent_id: str, why: str) -> None:
+        """Say once why an agent is refused that may well be right: it is only told 401."""
         if agent_id not in self._hinted:
             self._hinted.add(agent_id)
-            _log.warning(
-                "agent %r signs in the body form, which anybody who has seen a request can send"
-                ' again, so it is refused; register the agent with "signature": "body" or start'
-                " the kernel with --accept-body-signatures to accept it",
-                agent_id,
-            )
+            _log.warning("agent %r %s", agent_id, why)
+
+
+_BODY_FORM = (
+    "signs in the body form, which anybody who has seen a request can send again, so it is refused;"
+    ' register the agent with "signature": "body" or start the kernel with'
+    " --accept-body-signatures to accept it"
+)
+_NO_SECRET = (
+    "is registered without a secret, so nobody can sign as it and its requests are refused;"
+    " register it with the secret that it signs with"
+)
 
 
 def _refuse_other_sites(request: Request) -> None:
