@@ -69,6 +69,15 @@ def check_registration(wanted: Registration) -> None:
         raise _invalid(f"resource {wanted.key!r} needs a driver_id")
     if wanted.every_steps < 0:
         raise _invalid("every_steps must not be negative")
+    _check_json("configuration", wanted.configuration or "null")
+
+
+def _check_json(name: str, text: str) -> None:
+    """Refuse what could not be compared later (protocol.md 6.1): what is nested too deep, say."""
+    try:
+        canonicalize(text)
+    except ValueError as error:
+        raise _invalid(f"{name}: {error}") from None
 
 
 def register(db: Connection, execution: int, wanted: Registration, now: Moment) -> ResourceRow:
@@ -141,6 +150,7 @@ def check_binding(binding: str | None) -> str:
 def bind(db: Connection, execution: int, key: str, binding: str, now: Moment) -> None:
     """Remember what the resource is bound to; once, since it names one environment."""
     row = find(db, execution, key)
+    _check_json("binding", binding)
     if row.binding is not None:
         if _same(row.binding, binding):
             return

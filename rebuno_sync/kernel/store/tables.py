@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...types import DispatchStatus, ExecutionStatus, LeaseKey, StepStatus
 from . import texts
@@ -80,16 +80,17 @@ def execution_by_key(db: sqlite3.Connection, agent_id: str, key: str) -> Executi
 
 def executions(
     db: sqlite3.Connection, agent_id: str, status: str, before: str, limit: int, session: str = ""
-) -> list[ExecutionRow]:
-    """Newest first; ``agent_id``, ``status``, ``before`` (an id) and ``session`` filter when not
-    empty."""
+) -> Iterator[ExecutionRow]:
+    """Newest first, read as they are taken; ``agent_id``, ``status``, ``before`` (an id) and
+    ``session`` filter when not empty."""
     filters = [("agent_id = ?", agent_id), ("status = ?", status), ("id < ?", before)]
     filters.append(("session = ?", session))
     used = [(text, value) for text, value in filters if value]
     where = " AND ".join(text for text, _ in used) or "TRUE"
     sql = f"SELECT {_EXECUTION} FROM executions WHERE {where} ORDER BY id DESC LIMIT ?"
-    rows = db.execute(sql, (*(value for _, value in used), limit)).fetchall()
-    return [found for row in rows if (found := _execution(db, row)) is not None]
+    for row in db.execute(sql, (*(value for _, value in used), limit)):
+        if (found := _execution(db, row)) is not None:
+            yield found
 
 
 def executions_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
