@@ -225,7 +225,8 @@ class KernelClient:
 
     def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
         path = f"{_path(lease.execution_id)}/suspend"
-        body = "" if wake is None else json.dumps(wake._asdict())
+        fields = {} if wake is None else {k: it for k, it in wake._asdict().items() if it != ()}
+        body = json.dumps(fields) if fields else ""
         try:
             answer = self._post(path, body, lease)
         except APIError as error:

@@ -297,6 +297,19 @@ def test_a_sleeper_that_waits_for_a_subagent_too(on: Deployment) -> None:
     on.agent.complete(last, "null")
 
 
+@scenario("wake", "on demand")
+def test_a_subagent_that_has_just_ended_is_not_slept_over(on: Deployment) -> None:
+    """Nothing would resume the execution before its sleep is over, so it is not parked."""
+    lease = start(on)
+    asked, child = spawn(on, lease)
+    step_id = on.agent.submit(lease, call("sleep", kind="local")).step_id
+    complete(on, child.id)
+    assert not on.agent.suspend(lease, Wake(step_id, 3600.0, (asked,)))
+    assert on.operator.get(lease.execution_id).status == "running"
+    other, _ = spawn(on, lease, "another")
+    assert on.agent.suspend(lease, Wake(step_id, 3600.0, (other,)))
+
+
 @scenario("wake")
 def test_a_sleep_of_nothing_parks_nothing(on: Deployment) -> None:
     """The lease stays, also for a step that has ended; one that is none is not found."""

@@ -40,7 +40,7 @@ _FAIL_STEP = frozenset({"error", "captures", "capture_failures"})
 _ATTEMPT = frozenset({"attempt", "error", "retry_in"})
 _COMPLETE = frozenset({"output", "state"})
 _FAIL = frozenset({"error"})
-_SUSPEND = frozenset({"step_id", "seconds"})
+_SUSPEND = frozenset({"step_id", "seconds", "besides"})
 _BATCH = frozenset({"operations"})
 _OPERATION = frozenset({"op", "step_id"}) | _SUBMIT | _COMPLETE_STEP | _FAIL_STEP | _COMPLETE
 _LEASES = frozenset({"leases"})
@@ -116,7 +116,8 @@ def suspend(call: Call) -> Response:
     if call.request.body.strip():
         fields = call.fields(_SUSPEND)
         if step_id := fields.text("step_id"):
-            wake = Wake(step_id, fields.number("seconds"))
+            besides = _texts("besides", fields.array("besides"))
+            wake = Wake(step_id, fields.number("seconds"), besides)
     return _one(call, call.execution_id, Suspend(wake))
 
 
@@ -138,16 +139,16 @@ def _submit(fields: Fields) -> Submit:
             fields.text("target"),
             fields.raw("args") or "null",
             fields.text("idempotency") or Idempotency.SAFE_TO_RETRY,
-            resources=_keys(fields.array("resources")),
+            resources=_texts("resources", fields.array("resources")),
         )
     )
 
 
-def _keys(listed: list[object]) -> tuple[str, ...]:
-    keys = tuple(key for key in listed if isinstance(key, str))
-    if len(keys) != len(listed):
-        raise bad_request("resources must be texts")
-    return keys
+def _texts(name: str, listed: list[object]) -> tuple[str, ...]:
+    texts = tuple(text for text in listed if isinstance(text, str))
+    if len(texts) != len(listed):
+        raise bad_request(f"{name} must be texts")
+    return texts
 
 
 def _complete_step(fields: Fields, step_id: str) -> Settle:
