@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ..errors import api_error
+from ..errors import api_error, failure_reason
+from ..failures import decode_failure
 from ..types import ExecutionStatus, Idempotency, StepStatus
 from . import executions, identity, restoring, sessions, suspension
 from .moment import Moment
@@ -27,6 +28,7 @@ _SETTLED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.DENIED
 _SETTLING = frozenset(f"step.{status}" for status in _SETTLED)
 Logged = tuple[int, str, int | None, str | None]
 
+_OF_A_TOOL = "tool_error: "
 _BEGINNING = frozenset({"step.proposed", "step.rate_limited"})
 _OF_RESOURCES = frozenset({"resource.registered", "resource.initialized"})
 _MOST_EVENTS_AT_ONCE = 1000
@@ -105,11 +107,9 @@ def retrying(db: Connection, source: ExecutionRow) -> Fork:
 
 def _is_reason(step: StepRow, reason: str) -> bool:
     """Whether an execution that failed for that reason failed of the step's failure."""
-    start = f"tool_error: {step.target}: "
-    if step.status is not StepStatus.FAILED or not reason.startswith(start):
+    if step.status is not StepStatus.FAILED or not reason.startswith(_OF_A_TOOL + step.target):
         return False
-    error = json.loads(step.error or "null")
-    return isinstance(error, dict) and error.get("message") == reason.removeprefix(start)
+    return failure_reason(decode_failure(step.error, step.target, step.step_id)) == reason
 
 
 def create(
