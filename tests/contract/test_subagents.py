@@ -150,12 +150,17 @@ def test_only_an_executing_step_of_a_live_execution_is_stood_for(on: Deployment)
 
 @scenario("subagents", "sessions")
 def test_a_subagent_is_not_of_its_parents_session(on: Deployment) -> None:
-    """It would wait for its parent to end, and the parent for it."""
+    """It would wait for its parent to end, and the parent for it. Nor is one further down."""
     name = f"session {uuid.uuid4()}"
     lease = attempt(on, on.operator.create(AGENT, session=name).id)
     step_id = on.agent.submit(lease, call("ask")).step_id
     refused = code_of(lambda: spawned(on, lease.execution_id, step_id, session=name))
     assert refused == "validation_error"
+    child = attempt(on, spawned(on, lease.execution_id, step_id).id)
+    below = on.agent.submit(child, call("ask")).step_id
+    refused = code_of(lambda: spawned(on, child.execution_id, below, session=name))
+    assert refused == "validation_error"
+    assert spawned(on, child.execution_id, below, session=f"other {name}").status == "running"
 
 
 @scenario("subagents")
