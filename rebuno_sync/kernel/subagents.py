@@ -32,9 +32,8 @@ def check_spawner(db: Connection, parent: ExecutionRow, step_id: str, session: s
     if session is not None and session in kinship.sessions_above(db, parent.id):
         raise api_error(
             "validation_error",
-            f"validation error: a subagent cannot be of session {session!r}, which its parent or one"
-            " above that is of: it would wait for those to end, and they for it; name another"
-            " session, or none",
+            f"validation error: a subagent cannot be of session {session!r}: its parent is, or one"
+            " above that, so each would wait for the other to end; name another session, or none",
             400,
         )
     step = tables.step(db, parent.n, step_id)
