@@ -225,7 +225,9 @@ class KernelClient:
 
     def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
         path = f"{_path(lease.execution_id)}/suspend"
-        fields = {} if wake is None else {k: it for k, it in wake._asdict().items() if it != ()}
+        fields = {} if wake is None else wake._asdict()
+        if "besides" not in self._extensions:
+            fields.pop("besides", None)
         body = json.dumps(fields) if fields else ""
         try:
             answer = self._post(path, body, lease)

@@ -132,7 +132,8 @@ class _Host:
                 execution = self._kernel.get(execution.id)
                 if execution.status.terminal:
                     return self._result(execution, failure)
-                claim = self._claim(execution.id, begun=begun)
+                if execution.status is not ExecutionStatus.BLOCKED:
+                    claim = self._claim(execution.id, begun=begun)
             if claim is not None:
                 outcome = self._dispatch(claim)
                 claim, begun, failure = None, True, outcome.error
