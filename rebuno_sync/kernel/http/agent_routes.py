@@ -6,7 +6,9 @@ import json
 
 from ...errors import APIError, api_error
 from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal, Wake
+from ..moment import Moment
 from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Suspend, Try
+from ..store.earlier import started
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
 from .encoding import decision_json, error_json, list_json, step_json
@@ -53,6 +55,9 @@ def list_steps(call: Call) -> Response:
     rows = call.core.records.steps(execution_id, call.request.query("status"), call.principal)
     # Not of the protocol: a resumed attempt asks what there is, which may hold megabytes.
     values = call.request.query("values") != "none"
+    if not values:
+        now = Moment.of(call.core.clock)
+        rows = [it._replace(started_at=started(it, now.wall, now.boottime)) for it in rows]
     return json_response(list_json(step_json(execution_id, row, values=values) for row in rows))
 
 
