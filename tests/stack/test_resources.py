@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from collections.abc import Callable
@@ -209,8 +210,11 @@ def test_a_reference_that_is_no_text_is_no_capture(
     assert set(kinds(kernel, execution_id)) == {"registered", "bound", "checkpoint_failed"}
 
 
-def test_an_error_of_a_driver_may_say_anything(kernel: Kernel, folders: Folders) -> None:
+def test_an_error_of_a_driver_may_say_anything(
+    kernel: Kernel, folders: Folders, caplog: pytest.LogCaptureFixture
+) -> None:
     """A file's name that is no text, or nothing at all."""
+    caplog.set_level(logging.CRITICAL, "rebuno_sync")  # What it says, no report can show.
 
     class Silent(Exception):
         def __str__(self) -> str:
