@@ -25,6 +25,7 @@ __all__ = [
     "Captures",
     "begin_step",
     "bind",
+    "bound",
     "captured",
     "check_binding",
     "check_known",
@@ -156,10 +157,10 @@ def bind(db: Connection, execution: int, key: str, binding: str, now: Moment) ->
             return
         raise api_error("conflict", f"conflict: resource {key!r} is bound already", 409)
     resourcing.put_resource(db, execution, row._replace(binding=binding))
-    _append(db, execution, [_bound(key, binding)], now)
+    _append(db, execution, [bound(key, binding)], now)
 
 
-def _bound(key: str, binding: str) -> Entry:
+def bound(key: str, binding: str) -> Entry:
     return "resource.bound", None, json.dumps({"key": key, "binding": json.loads(binding)})
 
 
@@ -317,7 +318,7 @@ def inherit(db: Connection, execution: int, parent: int, seq: int) -> list[Entry
         resourcing.put_resource(db, execution, own)
         entries.append(_registered(own))
         if own.binding is not None:
-            entries.append(_bound(own.key, own.binding))
+            entries.append(bound(own.key, own.binding))
     return entries
 
 

@@ -16,6 +16,7 @@ __all__ = ["EXTENSIONS", "Refused", "deliver_webhook"]
 
 EXTENSIONS = (
     *("request-id", "batch", "leases", "release", "wake", "attempts", "cancel-notice", "runner"),
+    "besides",
 )
 """What this kernel understands beyond the protocol (protocol.md 17, and the service page)."""
 

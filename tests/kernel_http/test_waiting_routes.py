@@ -152,6 +152,24 @@ def test_a_sleep_tells_when_it_ends(wire: Wire, lease: LeaseKey, clock: ManualCl
     assert wire.operate("GET", path_of(lease)).json["status"] == "running"
 
 
+def test_c36_an_open_sleep_is_no_older_when_the_clock_is_set(
+    wire: Wire, lease: LeaseKey, clock: ManualClock
+) -> None:
+    """An attempt that resumes asks what is recorded without values, and counts from there."""
+    submit(wire, lease, fields={"kind": "local", "target": "sleep"})
+    submit(wire, lease)
+    clock.advance(40)
+    clock.step_wall(3600)
+    listed = {it["target"]: it["started_at"] for it in recorded(wire, lease, "?values=none")}
+    assert listed == {"sleep": "2026-01-01T13:00:00Z", "t": "2026-01-01T12:00:00Z"}
+    assert {it["started_at"] for it in recorded(wire, lease)} == {"2026-01-01T12:00:00Z"}
+
+
+def recorded(wire: Wire, lease: LeaseKey, query: str = "") -> list[dict[str, str]]:
+    listed: list[dict[str, str]] = wire.act("GET", path_of(lease, f"/steps{query}")).json
+    return listed
+
+
 # -- previous
 
 

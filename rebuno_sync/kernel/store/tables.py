@@ -292,15 +292,17 @@ def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -
     """``row`` is a ``StepRow`` without its number and its tries."""
     cursor = db.execute(
         f"INSERT INTO steps (execution, {_NEW_STEP}) VALUES"
-        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (execution, *_packed(db, row, _LONG_OF_STEPS)),
     )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 
 
-def start_step(db: sqlite3.Connection, n: int, now: int) -> None:
-    db.execute("UPDATE steps SET status = 'executing', started_at = ? WHERE n = ?", (now, n))
+def start_step(db: sqlite3.Connection, n: int, at: int, due: float) -> None:
+    """``due``: what ``at`` is on the boot-time clock."""
+    columns = "status = 'executing', started_at = ?, started_due = ?"
+    db.execute(f"UPDATE steps SET {columns} WHERE n = ?", (at, due, n))
 
 
 def allow_step(db: sqlite3.Connection, n: int) -> None:
