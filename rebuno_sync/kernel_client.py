@@ -119,6 +119,11 @@ class KernelClient:
         """Whether outcomes may travel with a later request: only where that can be repeated."""
         return "batch" in self._extensions and self.wants_request_ids
 
+    @property
+    def quickest(self) -> float:
+        """Seconds that the quickest answer so far took."""
+        return self._transport.quickest
+
     def close(self) -> None:
         """Close the idle connections."""
         self._transport.close()
@@ -225,7 +230,10 @@ class KernelClient:
 
     def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
         path = f"{_path(lease.execution_id)}/suspend"
-        body = "" if wake is None else json.dumps(wake._asdict())
+        fields = {} if wake is None else wake._asdict()
+        if "besides" not in self._extensions:
+            fields.pop("besides", None)
+        body = json.dumps(fields) if fields else ""
         try:
             answer = self._post(path, body, lease)
         except APIError as error:

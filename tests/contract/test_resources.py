@@ -15,6 +15,9 @@ from .scenarios import scenario
 
 REPO = Registration("repo", "git", '{"url": "u", "depth": 1}', every_steps=1)
 
+DEEP = "[" * 400 + "]" * 400
+"""JSON that is nested too deep to be compared."""
+
 
 def changing(name: str = "edit", *keys: str) -> Proposal:
     """A call that changes resources."""
@@ -77,11 +80,18 @@ def test_another_resource_under_the_key_is_a_conflict(
 @scenario("forks")
 @pytest.mark.parametrize(
     "wrong",
-    [{"key": "a b"}, {"key": ""}, {"key": "k" * 129}, {"driver_id": ""}, {"every_steps": -1}],
-    ids=repr,
+    [
+        {"key": "a b"},
+        {"key": ""},
+        {"key": "k" * 129},
+        {"driver_id": ""},
+        {"every_steps": -1},
+        {"configuration": DEEP},
+    ],
+    ids=lambda wrong: repr(wrong)[:30],
 )
 def test_what_can_be_no_resource(on: Deployment, wrong: dict[str, Any]) -> None:
-    """Its key, its driver or its numbers are wrong."""
+    """Its key, its driver, its numbers or its configuration are wrong."""
     lease, wanted = start(on), REPO._replace(**wrong)
     assert code_of(lambda: on.agent.resources.register(lease, wanted)) == "validation_error"
 
@@ -104,6 +114,8 @@ def test_a_resource_is_bound_to_one_thing(on: Deployment) -> None:
     on.agent.resources.bind(lease, "repo", '{"n": 1, "path": "/a"}')
     assert code_of(lambda: on.agent.resources.bind(lease, "repo", "2")) == "conflict"
     assert code_of(lambda: on.agent.resources.bind(lease, "other", "2")) == "not_found"
+    assert code_of(lambda: on.agent.resources.bind(lease, "repo", DEEP)) == "validation_error"
+    assert code_of(lambda: on.agent.resources.bind(lease, "repo", "null")) == "validation_error"
     view = on.agent.resources.register(next_attempt(on, lease), REPO)
     assert view.binding == {"path": "/a", "n": 1}
     assert len(told(on, lease.execution_id, "resource.bound")) == 1
@@ -223,6 +235,42 @@ def test_a_capture_of_no_use_is_told(on: Deployment) -> None:
         "writers_active",
     ]
     assert on.operator.fork_points(lease.execution_id).checkpoints == []
+
+
+@scenario("forks", "subagents")
+def test_a_subagents_step_counts_as_a_change(on: Deployment) -> None:
+    """When the subagent has ended."""
+    lease = registered(on)
+    step_id = on.agent.submit(lease, changing()).step_id
+    spawned_by = {"execution_id": lease.execution_id, "step_id": step_id}
+    child = on.operator.create(AGENT, spawned_by=spawned_by)
+    on.agent.complete(attempt(on, child.id), "null")
+    assert on.agent.resources.register(lease, REPO).count == 1
+
+
+@scenario("forks", "sessions")
+def test_the_next_of_a_session_inherits_its_resources(on: Deployment) -> None:
+    """Bound to the same thing, with a history of their own; it is told before the execution
+    starts (protocol.md 9.6).
+    """
+    name = f"session {uuid.uuid4()}"
+    first, second = (on.operator.create(AGENT, session=name) for _ in range(2))
+    lease = attempt(on, first.id)
+    on.agent.resources.register(lease, REPO)
+    on.agent.resources.bind(lease, "repo", '{"path": "/a"}')
+    perform(on, lease, changing())
+    capture(on, lease, "c1")
+    on.agent.complete(lease, "null")
+    assert [kind for kind, _ in log(on, second.id)][:4] == [
+        "execution.created",
+        "resource.registered",
+        "resource.bound",
+        "execution.started",
+    ]
+    view = on.agent.resources.register(attempt(on, second.id), REPO)
+    assert (view.generation, view.count, view.checkpoint_ref) == (0, 0, None)
+    assert (view.binding, view.covered) == ({"path": "/a"}, False)
+    assert len(told(on, second.id, "resource.registered")) == 1
 
 
 # -- forks
