@@ -26,6 +26,7 @@ from .moment import Moment
 from .policy import Action, Verdict
 from .resources import NOTHING_CAPTURED, Captures
 from .store import Connection, tables, waiting
+from .store.earlier import enclosed_steps
 from .store.rows import Standing, StepRow
 from .suspension import Entry
 
@@ -93,9 +94,7 @@ def look_up(db: Connection, lease: LeaseKey, step_id: str) -> StepDecision | Non
 def enclosed_ahead(db: Connection, execution_id: str) -> dict[str, list[Enclosed]]:
     """By parent, the steps that were called in other steps' bodies."""
     found: dict[str, list[Enclosed]] = {}
-    for parent, step_id, kind, target, args_hash, occurrence in tables.enclosed_steps(
-        db, execution_id
-    ):
+    for parent, step_id, kind, target, args_hash, occurrence in enclosed_steps(db, execution_id):
         found.setdefault(parent, []).append(
             Enclosed(step_id, (kind, target, args_hash), occurrence)
         )

@@ -7,7 +7,7 @@ import sqlite3
 from ...types import Recorded, StepKind, StepStatus
 from .rows import StepRow
 
-__all__ = ["recorded_steps", "started"]
+__all__ = ["enclosed_steps", "recorded_steps", "started"]
 
 _SLEEP = (StepStatus.EXECUTING, StepKind.LOCAL, "sleep")
 """What is counted from its start: how old that is must not change when the wall clock is set."""
@@ -30,6 +30,17 @@ def recorded_steps(
     return list(
         map(Recorded._make, rows)
     )  # Read at the start of every attempt: no Python for each.
+
+
+def enclosed_steps(
+    db: sqlite3.Connection, execution_id: str
+) -> list[tuple[str, str, str, str, str, int]]:
+    """Parent, step id and identity of the steps that were called in other steps' bodies."""
+    return db.execute(
+        "SELECT s.parent, s.step_id, s.kind, s.target, s.args_hash, s.occurrence"
+        " FROM executions e JOIN steps s ON s.execution = e.n AND s.parent <> '' WHERE e.id = ?",
+        (execution_id,),
+    ).fetchall()
 
 
 def started(row: StepRow, wall: int, boottime: float) -> int | None:

@@ -92,8 +92,8 @@ def put_rows(db: sqlite3.Connection, rows: Iterable[Row], now: int, boottime: fl
         if columns.get("status") == "in_flight":
             columns["status"] = "pending"
         for name in texts.PACKED.get(table, ()):
-            if name in columns:
-                columns[name] = texts.pack(db, columns[name])
+            if isinstance(text := columns.get(name), str):
+                columns[name] = texts.pack(db, text)
         n = _insert(db, table, columns)
         if table in numbers and isinstance(old, int):
             numbers[table][old] = n

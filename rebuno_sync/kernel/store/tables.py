@@ -277,17 +277,6 @@ def indeterminate_twin(
     return row is not None
 
 
-def enclosed_steps(
-    db: sqlite3.Connection, execution_id: str
-) -> list[tuple[str, str, str, str, str, int]]:
-    """Parent, step id and identity of the steps that were called in other steps' bodies."""
-    return db.execute(
-        "SELECT s.parent, s.step_id, s.kind, s.target, s.args_hash, s.occurrence"
-        " FROM executions e JOIN steps s ON s.execution = e.n AND s.parent <> '' WHERE e.id = ?",
-        (execution_id,),
-    ).fetchall()
-
-
 def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -> int:
     """``row`` is a ``StepRow`` without its number and its tries."""
     cursor = db.execute(
