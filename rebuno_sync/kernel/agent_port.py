@@ -76,7 +76,10 @@ class AgentPort:
         return self._read(work)
 
     def recorded(self, execution_id: str) -> list[Recorded]:
-        return self._store().read(lambda db: recorded_steps(db, execution_id))
+        now = Moment.of(self._clock)
+        return self._store().read(
+            lambda db: recorded_steps(db, execution_id, now.wall, now.boottime)
+        )
 
     def wall(self) -> int:
         return self._clock.wall()
