@@ -70,6 +70,7 @@ class Deltas:
         with self._guard:
             if self._watched is not store:
                 self._listeners = {}  # Those of before a fork are the parent's.
+            self._forget_abandoned()
             if sum(map(len, self._listeners.values())) >= self.most_streams:
                 raise api_error(
                     "internal_error",
@@ -101,6 +102,14 @@ class Deltas:
             if not there:
                 self._listeners.pop(execution_id, None)
                 # The row runs out by itself: a listener that comes back soon finds it.
+
+    def _forget_abandoned(self) -> None:
+        """Drop the listeners that were left without being closed. Under the guard."""
+        left = {
+            execution_id: [one for one in there if not one.ended]
+            for execution_id, there in self._listeners.items()
+        }
+        self._listeners = {execution_id: there for execution_id, there in left.items() if there}
 
     def close(self) -> None:
         """End every stream."""
@@ -170,6 +179,7 @@ class Deltas:
         renew_at = self._clock.monotonic() + _REGISTERED_SECONDS / 3
         while not self._stop.wait(_LOOK_EVERY_SECONDS):
             with self._guard:
+                self._forget_abandoned()
                 names = list(self._listeners)
                 if not names:
                     self._watched = None
