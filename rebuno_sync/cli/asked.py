@@ -13,8 +13,9 @@ from ..client import Client
 from ..kernel import Kernel
 from ..kernel.embedded import DEFAULT_PATH
 from .failing import BadUsage
+from .signalled import interrupted_at_once
 
-__all__ = ["Operator", "add_kernel_options", "asked", "existing"]
+__all__ = ["Operator", "add_kernel_options", "asked", "opened"]
 
 Operator = Client | Kernel
 
@@ -57,21 +58,21 @@ def asked(options: argparse.Namespace) -> Iterator[Operator]:
         except argparse.ArgumentTypeError as error:
             raise BadUsage(f"REBUNO_URL: {error}") from None
     if url is None:
-        path = existing(options.db or os.environ.get("REBUNO_DB") or DEFAULT_PATH)
-        with Kernel(path) as kernel:
+        with opened(options.db or os.environ.get("REBUNO_DB") or DEFAULT_PATH) as kernel:
             yield kernel
     else:
         with Client(url, options.token) as client:
             yield client
 
 
-def existing(path: str) -> str:
-    """A kernel's file, which has to be there."""
+def opened(path: str) -> Kernel:
+    """A kernel on a file, which has to be there."""
     if not Path(path).expanduser().exists():
         raise FileNotFoundError(
             f"there is no file {path}; name the kernel's file with --db, or $REBUNO_DB"
         )
-    return path
+    with interrupted_at_once():
+        return Kernel(path)
 
 
 def _address(text: str) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import RebunoError
 from ..kernel import Kernel
 from ..kernel.embedded import DEFAULT_PATH
+from .asked import opened
+from .failing import told
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -65,16 +66,12 @@ def _import(kernel: Kernel, options: argparse.Namespace) -> None:
 def _command(
     name: str, work: Callable[[Kernel, argparse.Namespace], None]
 ) -> Callable[[argparse.Namespace], int]:
+    def ask(options: argparse.Namespace) -> None:
+        with opened(options.db) as kernel:
+            work(kernel, options)
+
     def run(options: argparse.Namespace) -> int:
-        try:
-            if not Path(options.db).exists():
-                raise FileNotFoundError(f"there is no file {options.db}; name it with --db")
-            with Kernel(options.db) as kernel:
-                work(kernel, options)
-        except (RebunoError, OSError, UnicodeDecodeError) as error:
-            print(f"rebuno-sync {name}: {error}", file=sys.stderr)
-            return 1
-        return 0
+        return told(name, lambda: ask(options))
 
     return run
 

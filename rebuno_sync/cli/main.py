@@ -6,17 +6,14 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from io import TextIOWrapper
-from types import FrameType
 
 from . import approvals, copies, demo, executions, kernel, keys, policies, subjects
+from .signalled import ended_by_signals
 
 __all__ = ["main", "make_parser"]
-
-_Handler = Callable[[int, FrameType | None], object]
 
 _CANNOT_BE_WRITTEN = 1
 _INTERRUPTED = 128 + signal.SIGINT
@@ -35,7 +32,7 @@ _COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. The exit code: 0, 1 (not as promised), 2 (bad usage), 128 + a signal."""
     try:
-        with _ending_on_signals():
+        with ended_by_signals():
             _print_whatever_comes()
             try:
                 return _run(argv)
@@ -96,24 +93,3 @@ def _print_whatever_comes() -> None:
 def _write_no_more() -> None:
     """The flush at the interpreter's end must not complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Let signals unwind, so that no child process and no folder is left behind.
-
-    ``bin/rebuno-sync`` leaves SIGINT to the system until here: nothing is to be unwound before.
-    """
-
-    def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    handlers: dict[int, _Handler] = {signal.SIGTERM: leave, signal.SIGHUP: leave}
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        handlers[signal.SIGINT] = signal.default_int_handler
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from .asked import Operator, add_kernel_options, asked
 from .failing import told
+from .signalled import interrupted_at_once
 
 __all__ = ["Commands", "Subject", "run"]
 
@@ -56,8 +57,9 @@ class Subject:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what ``options`` say."""
-    code: int = options.run(options)
+    """Do what ``options`` say. Each change is one transaction, so Ctrl-C needs to undo nothing."""
+    with interrupted_at_once():
+        code: int = options.run(options)
     return code
 
 
