@@ -10,7 +10,7 @@ from typing import Any
 
 from ..codec import PLAIN
 from ..kernel.policy import BundleInvalid, CaseInvalid, TrialCase, try_out
-from ..kernel.policy.document import read_document
+from ..kernel.policy.document import Members, read_document
 from ..kernel.views import report_view
 from ..types import PolicyReport, PolicyResult, StepKind
 from .asked import add_kernel_options, asked
@@ -135,9 +135,17 @@ def _cases(text: str) -> tuple[str, list[TrialCase]]:
     cases = []
     for case, whole in zip(found, values, strict=True):
         texts = {name: case.text(name) for name in _CASE if name not in ("args", "kind")}
-        args = PLAIN.encode(whole.get("args"), "args")
-        cases.append(TrialCase(kind=case.text("kind") or StepKind.TOOL_CALL, args=args, **texts))
+        kind = case.text("kind") or StepKind.TOOL_CALL
+        cases.append(TrialCase(kind=kind, args=_arguments(case, whole.get("args")), **texts))
     return file.text("agent_id"), cases
+
+
+def _arguments(case: Members, args: object) -> str:
+    """Arguments as JSON. YAML has values that JSON has not: dates."""
+    try:
+        return PLAIN.encode(args, "args")
+    except TypeError:
+        (case.get("args") or case.of).fail("this is not JSON; put dates in quotes")
 
 
 def _show(report: PolicyReport) -> None:
