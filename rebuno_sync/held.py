@@ -1,4 +1,4 @@
-"""What an ``Outbox`` holds back, and the requests that take it along."""
+"""What a ``Backlog`` holds, and the requests that take it along."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ __all__ = ["Held", "Request", "size_of"]
 
 
 class Held:
-    """A result that the handler takes for recorded, and the kernel has still to take."""
+    """A result that the handler takes for recorded, and the kernel has still to take.
 
-    def __init__(self, step_id: str, result: str) -> None:
+    ``patience``: seconds that it may wait for a request to travel with.
+    """
+
+    def __init__(self, step_id: str, result: str, patience: float = 0.0) -> None:
         self.step_id = step_id
         self.result = result
-        self.since = SYSTEM.monotonic()
+        self.due = SYSTEM.monotonic() + patience
         self.refusals = 0
 
     @property

@@ -119,6 +119,11 @@ class KernelClient:
         """Whether outcomes may travel with a later request: only where that can be repeated."""
         return "batch" in self._extensions and self.wants_request_ids
 
+    @property
+    def quickest(self) -> float:
+        """Seconds that the quickest answer so far took."""
+        return self._transport.quickest
+
     def close(self) -> None:
         """Close the idle connections."""
         self._transport.close()

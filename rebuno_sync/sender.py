@@ -17,8 +17,7 @@ __all__ = ["Holder", "Sender"]
 
 _log = logging.getLogger(__name__)
 
-HELD_SECONDS = 0.002
-_LONGEST_BUSY_PAUSE = 0.05
+_FIRST_BUSY_PAUSE, _LONGEST_BUSY_PAUSE = 0.002, 0.05
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CLOSING_SECONDS = 0.5
 _IDLE_SECONDS = 30.0
@@ -29,8 +28,9 @@ class Holder(Protocol):
     """Holds outcomes of one attempt back for a while."""
 
     @property
-    def held_since(self) -> float | None:
-        """When the oldest of what is held came (on the monotonic clock); ``None`` for nothing."""
+    def due(self) -> float | None:
+        """When the oldest of what is held is to be sent (on the monotonic clock); ``None`` for
+        nothing."""
 
     @property
     def lease(self) -> Lease: ...
@@ -61,13 +61,18 @@ class Sender:
         self._closed = False
 
     def look_after(self, holder: Holder) -> None:
-        """Send what ``holder`` holds when it has held it for 2 ms, unless it was sent by then."""
+        """Send what ``holder`` holds when it is due, unless it was sent by then."""
         with self._guard:
-            if holder not in self._watched:
-                self._watched.add(holder)
-                self._schedule(holder, SYSTEM.monotonic() + HELD_SECONDS, HELD_SECONDS)
-            elif not self._keeps_time:
-                self._start()
+            due = holder.due
+            if holder in self._watched or due is None:
+                if not self._keeps_time and self._due:
+                    self._start()
+                return
+            self._watched.add(holder)
+            if due > SYSTEM.monotonic():
+                self._schedule(holder, due, 0.0)
+                return
+        self._hand_over_or_later(holder, 0.0)
 
     def close(self) -> None:
         """Wait for what is held, not for long, and end the threads. What a body that outlives its
@@ -96,12 +101,7 @@ class Sender:
 
     def _loop(self) -> None:
         while (next_one := self._next()) is not None:
-            holder, pause = next_one
-            try:
-                self._hand_over(holder, pause)
-            except RuntimeError:  # No thread can be had now.
-                with self._guard:
-                    self._schedule(holder, SYSTEM.monotonic() + _FIRST_PAUSE, pause)
+            self._hand_over_or_later(*next_one)
 
     def _next(self) -> tuple[Holder, float] | None:
         """Wait for the next holder that is due; ``None`` when there is nothing to wait for."""
@@ -119,13 +119,20 @@ class Sender:
                     self._changed.wait(due - now)
                     continue
                 heapq.heappop(self._due)
-                since = holder.held_since
-                if since is None:
+                wanted = holder.due
+                if wanted is None:
                     self._leave(holder)
-                elif since + HELD_SECONDS > now:  # What it was watched for went with a request.
-                    self._schedule(holder, since + HELD_SECONDS, HELD_SECONDS)
+                elif wanted > now:  # What it was watched for went with a request.
+                    self._schedule(holder, wanted, 0.0)
                 else:
                     return holder, pause
+
+    def _hand_over_or_later(self, holder: Holder, pause: float) -> None:
+        try:
+            self._hand_over(holder, pause)
+        except RuntimeError:  # No thread can be had now.
+            with self._guard:
+                self._schedule(holder, SYSTEM.monotonic() + _FIRST_PAUSE, pause)
 
     def _hand_over(self, holder: Holder, pause: float) -> None:
         if not self._sending.offer((holder, pause)):
@@ -137,14 +144,17 @@ class Sender:
     def _flush(self, holder: Holder, pause: float) -> None:
         try:
             # It must not hold up the others: whatever is under way takes along what it can.
-            pause = HELD_SECONDS if holder.try_flush() else min(pause * 2, _LONGEST_BUSY_PAUSE)
+            if holder.try_flush():
+                pause = 0.0
+            else:
+                pause = min(max(pause * 2, _FIRST_BUSY_PAUSE), _LONGEST_BUSY_PAUSE)
         except Exception as error:
             if not isinstance(error, NetworkError):
                 _log.exception("an outcome was not sent")
             # Its fate is unknown: ask again for as long as the lease can hold.
             pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
         with self._guard:
-            if holder.held_since is not None and holder.lease.can_hold():
+            if holder.due is not None and holder.lease.can_hold():
                 self._schedule(holder, SYSTEM.monotonic() + pause, pause)
             else:
                 self._leave(holder)

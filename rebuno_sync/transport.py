@@ -20,6 +20,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 from urllib3.util import Url, parse_url
 
+from .clock import SYSTEM
 from .errors import NetworkError
 
 __all__ = ["Reply", "Transport"]
@@ -58,6 +59,8 @@ class Transport:
         self._proxy = _proxy_for(self.base_url)
         self._idle: list[HTTPConnection] = []
         self._closed = False
+        self.quickest = float("inf")
+        """Seconds that the quickest answer took: what the line and the kernel take when idle."""
         weakref.finalize(self, _close_all, self._idle)
         _transports.add(self)
 
@@ -81,6 +84,7 @@ class Transport:
                 _log.warning("%s What asks it goes on when it is back.", error)
             raise
         response = http.client.HTTPResponse(connection.sock, method=method)
+        sent = SYSTEM.monotonic()
         try:
             connection.sock.sendall(request)
             response.begin()
@@ -93,6 +97,7 @@ class Transport:
                     f"the answer of {self.base_url} to {method} {target} was lost: {_said(error)}"
                 ) from error
             raise
+        self.quickest = min(self.quickest, SYSTEM.monotonic() - sent)
         if _away and _away.pop(self.base_url, None) is not None:
             _log.info("the kernel at %s is back", self.base_url)
         if response.will_close or self._closed:

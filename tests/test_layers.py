@@ -65,7 +65,7 @@ LAYERS = {
     "edges": [
         *("transport", "delivery", "messages", "remote_clock", "resource_calls"),
         *("kernel_client", "asking", "governance", "access", "branching", "listening", "client"),
-        *("sender", "held", "outbox"),
+        *("sender", "held", "backlog", "outbox"),
         *("agent", "webhook", "wsgi", "pushing", "serving", "service", "host"),
     ],
     "kernel": ["kernel"],

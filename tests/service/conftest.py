@@ -18,5 +18,5 @@ def service(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture(params=[True, False], ids=["extensions", "plain"])
 def either(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Service]:
     """With the extensions of protocol.md 17, and without any."""
-    with Service(tmp_path, extensions=request.param) as service:
+    with Service(tmp_path, extensions=request.param, lease_timeout=6.0) as service:
         yield service

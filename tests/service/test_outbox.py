@@ -69,7 +69,7 @@ def test_a_kernel_that_names_no_batch_gets_none(tmp_path: Path) -> None:
         service.agent(chain)
         assert service.run({"length": 3}) == 8
         assert service.wire.of("batch") == []
-        assert mutations(service) == ["steps", "complete"] * 3 + ["complete"]
+        assert Counter(mutations(service)) == {"steps": 3, "complete": 4}
 
 
 @pytest.mark.parametrize("kind", ["at_most_once", "llm_call", "failure"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -36,10 +37,12 @@ class FaultyWire:
     """Passes every request on, except as it was told to. ``requests``: all that arrived, in order.
 
     A request is named by the last word of its path (``steps``, ``complete``, ``batch``).
+    ``delay``: seconds that each is on its way.
     """
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self.delay = 0.0
         self._guard = threading.Lock()
         self._faults: list[_Fault] = []
         self.requests: list[Received] = []
@@ -125,6 +128,8 @@ class FaultyWire:
         received = Received(environ["REQUEST_METHOD"], environ["PATH_INFO"], headers, body)
         with self._guard:
             self.requests.append(received)
+        if self.delay:
+            time.sleep(self.delay)
         fault = self._take(received.last)
         if fault is not None and not fault.late and (answer := fault.act()) is not None:
             return _answered(start, *answer)
