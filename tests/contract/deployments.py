@@ -27,6 +27,7 @@ from rebuno_sync.ports import AgentKernel
 from rebuno_sync.serving import Server
 from rebuno_sync.types import (
     Approval,
+    Delta,
     Event,
     Execution,
     ExecutionPage,
@@ -51,6 +52,14 @@ MAX_ATTEMPTS = 3
 
 _TOKEN = "operators"
 _SECRET = "shared"
+
+
+class Stream(Protocol):
+    """A live stream."""
+
+    def __next__(self) -> Delta: ...
+
+    def close(self) -> None: ...
 
 
 class Operator(Protocol):
@@ -89,6 +98,10 @@ class Operator(Protocol):
     def get_step(self, execution_id: str, step_id: str) -> Step: ...
 
     def cancel(self, execution_id: str) -> None: ...
+
+    def previous(self, execution_id: str) -> object: ...
+
+    def stream(self, execution_id: str) -> Stream: ...
 
     def wait(self, execution_id: str, timeout: float | None = None) -> Execution: ...
 

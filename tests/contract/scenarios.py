@@ -82,6 +82,7 @@ ROWS: dict[str, frozenset[Generation]] = {
     "prompt timeouts": _OURS,  # 12: others look every ten minutes
     "sessions": _NEWEST,  # 9.2
     "previous": _NEWEST,  # 9.3
+    "streams": _NEWEST,  # 8.4: before, nobody checks who publishes
     "subagents": _NEWEST,  # 9.7
     "release": _OURS,  # 17
     "wake": _OURS,  # 17
