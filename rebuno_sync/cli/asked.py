@@ -67,7 +67,11 @@ def asked(options: argparse.Namespace) -> Iterator[Operator]:
 
 def opened(path: str) -> Kernel:
     """A kernel on a file, which has to be there."""
-    if not Path(path).expanduser().exists():
+    try:
+        there = Path(path).expanduser().exists()
+    except RuntimeError as error:  # ~somebody who is nobody
+        raise BadUsage(f"{path}: {error}") from None
+    if not there:
         raise FileNotFoundError(
             f"there is no file {path}; name the kernel's file with --db, or $REBUNO_DB"
         )

@@ -9,6 +9,7 @@ from . import watching
 from .asked import Operator
 from .bundles import read_text
 from .logbook import all_events, in_order, line, step_row
+from .numbers import number
 from .printing import fields, of, plain, print_json, table, value, when
 from .subjects import Commands, Subject
 
@@ -27,7 +28,11 @@ def add_to(commands: Commands) -> None:
         "--status", choices=[*map(str, ExecutionStatus)], default="", help="those that are so"
     )
     listing.add_argument(
-        "--limit", metavar="N", type=_page, default=50, help=f"how many, at most {_MOST} (50)"
+        "--limit",
+        metavar="N",
+        type=number(1, _MOST),
+        default=50,
+        help=f"how many, at most {_MOST} (50)",
     )
     listing.add_argument("--cursor", metavar="C", default="", help="where the last page ended")
     show = executions.asks("show", _show, "show an execution, its steps and its log")
@@ -46,21 +51,18 @@ def add_to(commands: Commands) -> None:
     for parser in (show, watch):
         parser.add_argument("--full", action="store_true", help="cut no long text short")
     watch.add_argument(
-        "--after", metavar="SEQ", type=int, default=0, help="only events after that number"
+        "--after", metavar="SEQ", type=number(0), default=0, help="only events after that number"
     )
     fork.add_argument(
-        "--at", metavar="SEQ", type=int, help="the last event that counts (default: the last one)"
+        "--at",
+        metavar="SEQ",
+        type=number(1),
+        help="the last event that counts (default: the last one)",
     )
     fork.add_argument("--session", metavar="SESSION", default="", help="a new session for it")
     fork.add_argument(
         "--policy", metavar="FILE", help="a bundle that decides on its new steps; - for the input"
     )
-
-
-def _page(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST}")
-    return int(text)
 
 
 def _list(kernel: Operator, options: argparse.Namespace) -> None:

@@ -37,7 +37,9 @@ def told(command: str, work: Callable[[], int | None], *, listed_by: str = "") -
         return _end(command, [str(error)], MISUSED)
     except Refused as error:
         return _end(command, error.args, FAILED)
-    except (RebunoError, OSError, UnicodeDecodeError) as error:
+    except UnicodeEncodeError as error:
+        return _end(command, [f"{error.object!r} is no text in UTF-8"], MISUSED)
+    except (RebunoError, OSError) as error:
         return _end(command, [_said(error, listed_by)], FAILED)
 
 

@@ -16,10 +16,13 @@ from ..types import PolicyReport, PolicyResult, StepKind
 from .asked import add_kernel_options, asked
 from .bundles import checked, problem_in, read_text
 from .failing import FAILED, BadUsage, Refused
+from .numbers import number
 from .printing import of, plain, print_json, short, table, value
 from .subjects import Subject
 
 __all__ = ["add_to"]
+
+_MOST = 1000
 
 _CASE_FILE = ("agent_id", "cases")
 _CASE = ("name", "agent_id", "kind", "target", "args", "expect", "expect_rule")
@@ -44,7 +47,10 @@ def add_to(policies: Subject) -> None:
     which.add_argument("--target", metavar="TARGET", help="one call: of which tool, step or model")
     which.add_argument("--execution", metavar="EXECUTION", help="the calls that it has made")
     which.add_argument(
-        "--past", metavar="N", type=int, help="the calls of the last N executions of --agent"
+        "--past",
+        metavar="N",
+        type=number(1, _MOST),
+        help="the calls of the last N executions of --agent",
     )
     test.add_argument("--agent", metavar="AGENT", default="", help="whose calls they are")
     test.add_argument(
@@ -131,12 +137,17 @@ def _cases(text: str) -> tuple[str, list[TrialCase]]:
         file.of.fail("'cases' is missing")
     found = [case.members(_CASE) for case in listed.items()]
     # The same once more, as values: arguments may be anything.
-    values: list[dict[str, Any]] = yaml.safe_load(text)["cases"]
+    try:
+        values: list[dict[str, Any] | None] = yaml.safe_load(text)["cases"]
+    except (yaml.YAMLError, ValueError) as error:
+        raise BundleInvalid(f"not all of it is JSON: {error}") from None
     cases = []
     for case, whole in zip(found, values, strict=True):
         texts = {name: case.text(name) for name in _CASE if name not in ("args", "kind")}
         kind = case.text("kind") or StepKind.TOOL_CALL
-        cases.append(TrialCase(kind=kind, args=_arguments(case, whole.get("args")), **texts))
+        cases.append(
+            TrialCase(kind=kind, args=_arguments(case, (whole or {}).get("args")), **texts)
+        )
     return file.text("agent_id"), cases
 
 

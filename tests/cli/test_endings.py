@@ -94,6 +94,9 @@ def test_bad_usage_has_a_status_of_its_own(at_file: Console) -> None:
         ["executions", "list", "--kernel", "ftp://x"],
         ["executions", "list", "--kernel", "http://x", "--db", "y"],
         ["executions", "list", "--token", "\u20ac"],
+        ["executions", "list", "--db", "~nobody-of-this-name/kernel.db"],
+        ["executions", "watch", "x", "--after", "9" * 5000],
+        ["keys", "create", "\udcff", "--scope", "agents:read", *at_file.where],
     ):
         assert at_file.alone(*command).code == 2
 

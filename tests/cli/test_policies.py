@@ -108,6 +108,27 @@ def test_cases_beside_a_bundle_are_tried_without_a_kernel(alone: Console, good: 
         assert f"{cases}:3: {told}" in said.err
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "says nothing"),
+        ("cases:", "'cases' is missing"),
+        ("cases: [null]", "missing target"),
+        ("cases: [5]", "a mapping is expected"),
+        ("cases: [{target: a, args: 2026-13-45}]", "not all of it is JSON"),
+        ("cases: [{target: a, args: !!python/name:os.system {}}]", "not all of it is JSON"),
+        ("cases: [{target: a, kind: nap}]", "kind must be one of"),
+        ("cases: [{target: a", "not YAML"),
+    ],
+)
+def test_a_file_of_cases_that_is_wrong(alone: Console, good: Path, text: str, told: str) -> None:
+    """In words, and status 1."""
+    good.with_suffix(".policytest.yaml").write_text(text)
+    said = alone("policies", "test", str(good))
+    assert (said.code, said.out) == (1, "")
+    assert told in said.err
+
+
 def test_one_call_is_tried(alone: Console, good: Path) -> None:
     """What would be said of it, and by which rule."""
     [result] = alone("policies", "test", str(good), "--target", "refund", "--json").json["results"]
