@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ..errors import APIError, StorageError, api_error
 from ..ports import Clock
 from ..types import Delta, LeaseKey, StepStatus
-from . import executions, fence, steps
+from . import executions, fence, steps, unfenced
 from .crew import Crew
 from .moment import Moment
 from .operations import Asked, check_owner
@@ -25,11 +25,13 @@ from .store import Connection, Store, ring
 from .store.rows import Standing
 from .subscription import Subscription
 
-__all__ = ["Deltas"]
+__all__ = ["Deltas", "check_length"]
 
 _log = logging.getLogger(__name__)
 
 MOST_STREAMS = 256
+
+_LONGEST_DELTA_BYTES = 7000
 
 _LOOK_EVERY_SECONDS = 0.05
 """How late a piece from another process may come."""
@@ -38,6 +40,13 @@ _REGISTERED_SECONDS = 60.0
 """A listener whose process has died counts for so long."""
 
 _STOP_SECONDS = 1.0
+
+
+def check_length(delta: Delta) -> None:
+    """Raise ``validation_error`` for a piece that is too long."""
+    if len(delta.data.encode("utf-8", "surrogatepass")) > _LONGEST_DELTA_BYTES:
+        message = f"validation error: data has more than {_LONGEST_DELTA_BYTES} bytes"
+        raise api_error("validation_error", message, 400)
 
 
 class Deltas:
@@ -70,7 +79,7 @@ class Deltas:
         with self._guard:
             if self._watched is not store:
                 self._listeners = {}  # Those of before a fork are the parent's.
-            self._forget_abandoned()
+            self._forget_ended()
             if sum(map(len, self._listeners.values())) >= self.most_streams:
                 raise api_error(
                     "internal_error",
@@ -86,6 +95,13 @@ class Deltas:
             self._leave(subscription)
             raise
         return subscription
+
+    def _forget_ended(self) -> None:
+        """Listeners that were dropped without being closed."""
+        for execution_id, there in list(self._listeners.items()):
+            self._listeners[execution_id] = [one for one in there if not one.ended]
+            if not self._listeners[execution_id]:
+                del self._listeners[execution_id]
 
     def _register(self, store: Store, execution_id: str) -> None:
         until = self._clock.boottime() + _REGISTERED_SECONDS
@@ -103,14 +119,6 @@ class Deltas:
                 self._listeners.pop(execution_id, None)
                 # The row runs out by itself: a listener that comes back soon finds it.
 
-    def _forget_abandoned(self) -> None:
-        """Drop the listeners that were left without being closed. Under the guard."""
-        left = {
-            execution_id: [one for one in there if not one.ended]
-            for execution_id, there in self._listeners.items()
-        }
-        self._listeners = {execution_id: there for execution_id, there in left.items() if there}
-
     def close(self) -> None:
         """End every stream."""
         self._stop.set()
@@ -125,11 +133,18 @@ class Deltas:
 
     def publish(self, lease: LeaseKey, delta: Delta) -> None:
         """A piece from a handler of this process, under its lease."""
+        check_length(delta)
         self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now))
 
     def publish_from_elsewhere(self, asked: Asked, delta: Delta) -> None:
-        """A piece from an agent elsewhere."""
-        self._publish(asked.lease, delta, lambda db, now: standing_elsewhere(db, asked, now), asked)
+        """A piece from an agent elsewhere. Those of the first two generations name no lease."""
+        if asked.lease.attempt == unfenced.UNNAMED:
+            lease = self._store().read(lambda db: unfenced.newest(db, asked.lease))
+            self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now), asked)
+        else:
+            self._publish(
+                asked.lease, delta, lambda db, now: standing_elsewhere(db, asked, now), asked
+            )
 
     def _publish(
         self,
@@ -179,7 +194,6 @@ class Deltas:
         renew_at = self._clock.monotonic() + _REGISTERED_SECONDS / 3
         while not self._stop.wait(_LOOK_EVERY_SECONDS):
             with self._guard:
-                self._forget_abandoned()
                 names = list(self._listeners)
                 if not names:
                     self._watched = None

@@ -19,7 +19,7 @@ class Subscription:
     def __init__(self, execution_id: str, leave: Callable[[Subscription], None]) -> None:
         self.execution_id = execution_id
         self.ended = False
-        """Nothing comes any more: the kernel, or the listener, is closed."""
+        """Nothing comes any more: the kernel is closed."""
         self._leave = leave
         self._arrived = threading.Condition()
         self._queue: deque[Delta] = deque()
@@ -58,10 +58,6 @@ class Subscription:
         """Wait until there is something to take, or the end; whether there is."""
         with self._arrived:
             return self._arrived.wait_for(lambda: bool(self._queue) or self.ended, seconds)
-
-    def abandon(self) -> None:
-        """Nobody takes from it any more. Needs no lock: a finalizer may run anywhere."""
-        self.ended = True
 
     def close(self) -> None:
         """Listen no more. Idempotent."""

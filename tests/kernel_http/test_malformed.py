@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -211,3 +212,22 @@ def test_a_failure_of_the_kernel_is_an_envelope(
     assert started == ["500 Internal Server Error"]
     assert json.loads(content)["code"] == "internal_error"
     assert "KeyError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rest", "body"),
+    [
+        ("/steps", '{"kind":"k","target":"t","args":%s}'),
+        ("/batch", '{"operations":[{"op":"submit","kind":"k","target":"t","args":%s}]}'),
+        ("/resources", '{"key":"k","driver_id":"d","configuration":%s}'),
+        ("/resources/checkpoints", '{"captures":%s}'),
+        ("/fail", '{"error":%s}'),
+    ],
+)
+def test_values_that_just_fit_the_stack(target: Target, rest: str, body: str) -> None:
+    """A value is read more than once, at places of the stack that differ."""
+    limit = sys.getrecursionlimit()
+    for depth in range(limit - 100, limit + 10):
+        nested = (body % ("[" * depth + "]" * depth)).encode()
+        where = target.path("/v0/executions/{id}") + rest
+        _check(target.wire.act("POST", where, nested, target.lease))

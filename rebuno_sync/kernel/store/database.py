@@ -35,6 +35,9 @@ CHECKPOINT_EVERY_COMMITS = 1000
 LONG_LOG_BYTES = 16 * 2**20
 """A longer log is checkpointed whoever wrote it, and cut to this when it starts anew."""
 
+CHECKPOINT_LONG_LOG_EVERY_COMMITS = 50
+"""So soon after the end of a reader that kept a log from starting anew, it does."""
+
 POLL_SECONDS = 0.02
 """How often a waiting thread asks whether another process has written."""
 
@@ -205,14 +208,21 @@ class Database:
             with suppress(sqlite3.Error):
                 writer.close()
 
-    def committed(self) -> None:
-        """After each commit, still under the write lock: wake waiters, keep the log short."""
-        with self._guard:
-            self._generation += 1
-            self._changed.notify_all()
+    def committed(self, *, news: bool) -> None:
+        """After each commit, still under the write lock: wake waiters, keep the log short.
+
+        ``news``: whether it may have changed anything.
+        """
+        if news:
+            with self._guard:
+                self._generation += 1
+                self._changed.notify_all()
         self._commits_since_checkpoint += 1
-        grown = self._log_has_grown()
-        if grown or self._commits_since_checkpoint >= CHECKPOINT_EVERY_COMMITS:
+        size = self.bytes_of_log()
+        grown = self._log_has_grown(size)
+        is_long = size > LONG_LOG_BYTES
+        every = CHECKPOINT_LONG_LOG_EVERY_COMMITS if is_long else CHECKPOINT_EVERY_COMMITS
+        if grown or self._commits_since_checkpoint >= every:
             self._commits_since_checkpoint = 0
             # Under the write lock and right after a commit of our own the log cannot be empty:
             # SQLite before 3.51.3 can corrupt a log whose reset meets a starting checkpoint.
@@ -221,19 +231,17 @@ class Database:
             with suppress(sqlite3.Error):  # What it could not do now, the next one does.
                 self.writer.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
 
-    def _log_has_grown(self) -> bool:
+    def _log_has_grown(self, size: int) -> bool:
         """Whether the log is long, and longer than at the last checkpoint by a good deal.
 
         Its size counts the commits of all processes, those that ended soon after they began too.
         A reader of an old snapshot keeps it from starting anew, so not each commit tries.
         """
-        with suppress(OSError):
-            size = self._log.stat().st_size
-            if size <= LONG_LOG_BYTES:
-                self._log_bytes_checkpointed = 0
-            elif size >= self._log_bytes_checkpointed + LONG_LOG_BYTES // 4:
-                self._log_bytes_checkpointed = size
-                return True
+        if size <= LONG_LOG_BYTES:
+            self._log_bytes_checkpointed = 0
+        elif size >= self._log_bytes_checkpointed + LONG_LOG_BYTES // 4:
+            self._log_bytes_checkpointed = size
+            return True
         return False
 
     # -- reading
@@ -277,9 +285,13 @@ class Database:
                 self._changed.wait(timeout)
                 return
             self._polling = True
-            self._changed.wait(min(timeout, POLL_SECONDS))
         try:
-            self._look_for_change()
+            while timeout > 0 and self._generation == seen and not self._ended.is_set():
+                with self._guard:
+                    if self._generation == seen:
+                        self._changed.wait(min(timeout, POLL_SECONDS))
+                timeout -= POLL_SECONDS
+                self._look_for_change()
         finally:
             self._stop_polling()
 
@@ -352,7 +364,7 @@ class Database:
     def bytes_of_log(self) -> int:
         try:
             return self._log.stat().st_size
-        except FileNotFoundError:
+        except OSError:
             return 0
 
     @property

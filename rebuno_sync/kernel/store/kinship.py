@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from . import texts
 from .tables import LIVE
 
 
@@ -56,7 +57,7 @@ def left_behind(db: sqlite3.Connection, execution_id: str) -> str | None:
     """What an execution left to the next: its state, else its output (protocol.md 9.3)."""
     sql = "SELECT coalesce(state, output) FROM executions WHERE id = ?"
     row = db.execute(sql, (execution_id,)).fetchone()
-    return None if row is None else row[0]
+    return None if row is None else texts.unpack(db, row[0])
 
 
 # -- subagents
@@ -72,6 +73,17 @@ def live_descendants(db: sqlite3.Connection, execution_id: str) -> list[str]:
       WHERE below.{LIVE}
     ) SELECT id FROM below WHERE {LIVE} ORDER BY depth, id"""
     return [row[0] for row in db.execute(sql, (execution_id,)).fetchall()]
+
+
+def sessions_above(db: sqlite3.Connection, execution_id: str) -> set[str]:
+    """The sessions of an execution, of the one that spawned it, and so on."""
+    sql = """
+    WITH RECURSIVE above (spawner, session) AS (
+      SELECT spawner, session FROM executions WHERE id = ?
+      UNION
+      SELECT e.spawner, e.session FROM executions e JOIN above ON e.id = above.spawner
+    ) SELECT session FROM above WHERE session IS NOT NULL"""
+    return {row[0] for row in db.execute(sql, (execution_id,)).fetchall()}
 
 
 def is_spawner(db: sqlite3.Connection, execution_id: str, step_id: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from ...types import ApprovalStatus
+from . import texts
 from .rows import ApprovalRow, StepRow
 from .tables import whole_step
 
@@ -46,6 +47,11 @@ def approval(db: sqlite3.Connection, approval_id: str) -> ApprovalRow | None:
 def approvals(db: sqlite3.Connection, status: str) -> list[ApprovalRow]:
     """With that status, the oldest first."""
     rows = db.execute(f"{_APPROVAL} WHERE a.status = ? ORDER BY a.n", (status,)).fetchall()
+    return list(map(_approval, rows))
+
+
+def approvals_of(db: sqlite3.Connection, execution: int) -> list[ApprovalRow]:
+    rows = db.execute(f"{_APPROVAL} WHERE a.execution = ? ORDER BY a.n", (execution,)).fetchall()
     return list(map(_approval, rows))
 
 
@@ -130,4 +136,6 @@ def decisions(db: sqlite3.Connection, execution: int) -> list[tuple[StepRow, str
         " ('step.allowed', 'step.denied', 'step.awaiting_approval') ORDER BY v.seq",
         (execution,),
     ).fetchall()
-    return [(whole_step(db, StepRow._make(row[2:])), row[0], row[1]) for row in rows]
+    return [
+        (whole_step(db, StepRow._make(row[2:])), row[0], texts.unpack(db, row[1])) for row in rows
+    ]
