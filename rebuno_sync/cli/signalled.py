@@ -6,21 +6,14 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 __all__ = ["ended_by_signals", "interrupted_at_once"]
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let signals unwind the block, so that no child process and no folder is left behind.
-
-    ``bin/rebuno-sync`` leaves SIGINT to the system until here: nothing is to be unwound before.
-    """
-    handlers: dict[int, Any] = {signal.SIGTERM: _leave, signal.SIGHUP: _leave}
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        handlers[signal.SIGINT] = signal.default_int_handler
-    with _handled_by(handlers):
+    """Let signals unwind the block, so that no child process and no folder is left behind."""
+    with _handled_by({signal.SIGTERM: _leave, signal.SIGHUP: _leave}):
         yield
 
 

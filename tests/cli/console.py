@@ -17,11 +17,10 @@ from rebuno_sync.cli.main import main
 
 __all__ = ["COMMAND", "Console", "Said", "environment"]
 
-_ROOT = Path(__file__).parent.parent.parent
 _SOURCE = Path(rebuno_sync.__file__).parent.parent
 
-COMMAND = [sys.executable, "-W", "error", str(_ROOT / "bin" / "rebuno-sync")]
-"""The command as it is installed."""
+COMMAND = [sys.executable, "-W", "error", "-m", "rebuno_sync"]
+"""The command in a process of its own."""
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -18,19 +18,6 @@ from rebuno_sync.kernel import Kernel
 from .conftest import begin, step
 from .console import COMMAND, Console, environment
 
-STOPPED_AT_IMPORT = """
-import sys, threading
-
-class Held:
-    def find_spec(self, name, path=None, target=None):
-        if name == "rebuno_sync":
-            print("importing", flush=True)
-            threading.Event().wait()
-
-sys.meta_path.insert(0, Held())
-"""
-"""A ``sitecustomize`` that holds the import of the package for ever."""
-
 
 @pytest.fixture
 def at_file(kernel: Kernel, capsys: pytest.CaptureFixture[str]) -> Console:
@@ -102,26 +89,6 @@ def test_bad_usage_has_a_status_of_its_own(at_file: Console) -> None:
 
 
 # -- signals
-
-
-def test_ctrl_c_while_the_command_imports(tmp_path: Path) -> None:
-    """It ends by the signal, without a word."""
-    (tmp_path / "sitecustomize.py").write_text(STOPPED_AT_IMPORT)
-    given = environment()
-    given["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{given['PYTHONPATH']}"
-    with subprocess.Popen(
-        [*COMMAND, "executions", "list"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=given,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == "importing\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == -signal.SIGINT
-        assert process.stderr.read() == ""
 
 
 def test_ctrl_c_while_another_program_holds_the_file(kernel: Kernel, at_file: Console) -> None:
