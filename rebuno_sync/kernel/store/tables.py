@@ -362,13 +362,6 @@ def open_dispatch(db: sqlite3.Connection, execution: int) -> DispatchRow | None:
     return found._replace(status=DispatchStatus(found.status))
 
 
-def open_dispatches_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
-    sql = "SELECT status, count(*) FROM dispatches WHERE status {} GROUP BY status"
-    # In the words of the two indexes.
-    waiting, held = sql.format("IN ('pending', 'failed')"), sql.format("= 'in_flight'")
-    return db.execute(waiting).fetchall() + db.execute(held).fetchall()
-
-
 def claim_dispatch(
     db: sqlite3.Connection, n: int, owner: str, lease_seconds: float, monotonic: float
 ) -> None:
