@@ -49,6 +49,7 @@ READING = {
     "list_keys",
     "list_steps",
     "monotonic",
+    "stream",
     "wait",
     "wait_for_change",
 }
