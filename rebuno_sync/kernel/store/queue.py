@@ -112,13 +112,6 @@ def newest_attempt(db: sqlite3.Connection, execution_id: str) -> tuple[str, int]
     return found
 
 
-def open_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
-    sql = "SELECT status, count(*) FROM dispatches WHERE status {} GROUP BY status"
-    # In the words of the two indexes.
-    waiting, held = sql.format("IN ('pending', 'failed')"), sql.format("= 'in_flight'")
-    return db.execute(waiting).fetchall() + db.execute(held).fetchall()
-
-
 def next_deadline(db: sqlite3.Connection) -> float | None:
     """When the next execution's time is over, on the boot-time clock."""
     sql = f"SELECT min(deadline_due) FROM executions WHERE deadline_due IS NOT NULL AND {LIVE}"

@@ -93,10 +93,6 @@ def executions(
             yield found
 
 
-def executions_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
-    return db.execute("SELECT status, count(*) FROM executions GROUP BY status").fetchall()
-
-
 def insert_execution(db: sqlite3.Connection, row: Sequence[object]) -> int:
     """``row`` is an ``ExecutionRow`` without its number."""
     marks = ", ".join("?" * len(row))
