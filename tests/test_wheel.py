@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 SOURCE = Path(__file__).parent.parent
 NEEDED = ["setup.py", "setup.cfg", "README.md", "LICENSE"]
+FOLDERS = ["rebuno_sync", "bin"]
 
 SCRIPT = """
 import json, sys
@@ -59,7 +60,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in NEEDED:
         shutil.copy(SOURCE / name, source)
     without_caches = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(SOURCE / "rebuno_sync", source / "rebuno_sync", ignore=without_caches)
+    for name in FOLDERS:
+        shutil.copytree(SOURCE / name, source / name, ignore=without_caches)
     call(sys.executable, "-m", "build", "--wheel", source)
     [built] = (source / "dist").glob("*.whl")
     return built
@@ -88,10 +90,13 @@ def test_the_wheel_has_every_file_that_is_no_module(wheel: Path) -> None:
     assert {f"rebuno_sync/cli/demo_texts/{text.name}" for text in texts} <= inside
 
 
-def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_the_package_its_command_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        tops = {name.partition("/")[0] for name in archive.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"rebuno_sync"}
+        inside = [name.partition("/") for name in archive.namelist()]
+    beside = {rest for top, _, rest in inside if top.endswith(".data")}
+    assert beside == {"scripts/rebuno-sync"}
+    tops = {top for top, _, _ in inside if not top.endswith((".dist-info", ".data"))}
+    assert tops == {"rebuno_sync"}
 
 
 def test_every_module_imports_without_an_extra(clean_python: Path, tmp_path: Path) -> None:

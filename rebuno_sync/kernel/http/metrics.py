@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import api_error
 from ..core import Core
-from ..store import Connection, tables
+from ..store import Connection, census
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -80,4 +80,4 @@ class Metrics:
 
 
 def _standing(db: Connection) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    return tables.executions_by_status(db), tables.open_dispatches_by_status(db)
+    return census.executions(db), census.open_dispatches(db)

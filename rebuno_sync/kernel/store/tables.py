@@ -93,10 +93,6 @@ def executions(
             yield found
 
 
-def executions_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
-    return db.execute("SELECT status, count(*) FROM executions GROUP BY status").fetchall()
-
-
 def insert_execution(db: sqlite3.Connection, row: Sequence[object]) -> int:
     """``row`` is an ``ExecutionRow`` without its number."""
     marks = ", ".join("?" * len(row))
@@ -357,13 +353,6 @@ def open_dispatch(db: sqlite3.Connection, execution: int) -> DispatchRow | None:
         return None
     found = DispatchRow._make(row)
     return found._replace(status=DispatchStatus(found.status))
-
-
-def open_dispatches_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
-    sql = "SELECT status, count(*) FROM dispatches WHERE status {} GROUP BY status"
-    # In the words of the two indexes.
-    waiting, held = sql.format("IN ('pending', 'failed')"), sql.format("= 'in_flight'")
-    return db.execute(waiting).fetchall() + db.execute(held).fetchall()
 
 
 def claim_dispatch(
