@@ -244,9 +244,8 @@ def stored_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
 
 
 def count_steps(db: sqlite3.Connection, execution: int) -> int:
-    count: int
-    (count,) = db.execute("SELECT count(*) FROM steps WHERE execution = ?", (execution,)).fetchone()
-    return count
+    sql = "SELECT count(*) FROM steps WHERE execution = ?"
+    return int(db.execute(sql, (execution,)).fetchone()[0])
 
 
 def executing_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
@@ -296,9 +295,8 @@ def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -
 
 
 def start_step(db: sqlite3.Connection, n: int, at: int, due: float) -> None:
-    """``due``: what ``at`` is on the boot-time clock."""
-    columns = "status = 'executing', started_at = ?, started_due = ?"
-    db.execute(f"UPDATE steps SET {columns} WHERE n = ?", (at, due, n))
+    sql = "UPDATE steps SET status = 'executing', started_at = ?, started_due = ? WHERE n = ?"
+    db.execute(sql, (at, due, n))
 
 
 def allow_step(db: sqlite3.Connection, n: int) -> None:
@@ -324,8 +322,7 @@ def settle_step(
     error: str | None = None,
     usage: str | None = None,
 ) -> None:
-    columns = "status, result, error, completed_at, usage"
-    sql = f"UPDATE steps SET ({columns}) = (?, ?, ?, ?, ?) WHERE n = ?"
+    sql = "UPDATE steps SET (status, result, error, completed_at, usage) = (?,?,?,?,?) WHERE n = ?"
     db.execute(sql, (status, texts.pack(db, result), texts.pack(db, error), now, usage, n))
 
 
