@@ -21,7 +21,7 @@ from .branching import Branching
 from .clock import SYSTEM
 from .codec import PLAIN
 from .endings import PAGE, ended, still_open
-from .errors import NetworkError, UnauthorizedError
+from .errors import APIError, NetworkError, UnauthorizedError, api_error
 from .governance import Governance
 from .listening import SILENT_SECONDS, LiveStream
 from .ports import Clock
@@ -36,6 +36,8 @@ _TRIES = 6
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _POLL_FIRST, _POLL_LONGEST = 0.02, 0.5
 _LARGEST_PAGE = 200
+_MATTER = ("idempotency_key", "session", "parent_execution_id")
+"""Texts of a creation that change what is done."""
 
 
 class Client(Governance, Access, Branching):
@@ -89,8 +91,8 @@ class Client(Governance, Access, Branching):
         input: compare that where a key might be used for two things.
 
         ``input``: any JSON value. The other arguments are those of ``Kernel.create``, sent when
-        given; what a kernel does not know it refuses (``ValidationError``). Raises ``TypeError``
-        for an input that is not JSON.
+        given; what a kernel does not know it refuses (``ValidationError``), and so is an empty
+        text here, which kernels take for none. Raises ``TypeError`` for an input that is not JSON.
         """
         members = {
             "agent_id": json.dumps(agent_id),
@@ -103,7 +105,11 @@ class Client(Governance, Access, Branching):
             "spawned_by": None if spawned_by is None else dict(spawned_by),
             "on_behalf_of": on_behalf_of,
         }
-        members |= {name: json.dumps(value) for name, value in given.items() if value}
+        for name, value in given.items():
+            if value == "" and name in _MATTER:
+                raise _empty(name)
+            if value:
+                members[name] = json.dumps(value)
         body = ",".join(f'"{name}":{text}' for name, text in members.items() if text is not None)
         answer = self._ask(
             "POST", "/v0/executions", "{" + body + "}", repeatable=bool(idempotency_key)
@@ -341,6 +347,12 @@ class Client(Governance, Access, Branching):
 
 def _path(execution_id: str) -> str:
     return f"/v0/executions/{quote(execution_id, safe='')}"
+
+
+def _empty(name: str) -> APIError:
+    """A variable that was not set, most likely: an execution without a key would begin anew."""
+    told = f"{name} must not be empty; leave it out for none"
+    return api_error("validation_error", f"validation error: {told}", 400)
 
 
 def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -103,6 +103,7 @@ class _Host:
         claim: Claim | None = None
         if known is None:
             try:
+                self._binding.refuse_dropped(input_json)
                 self._binding.bind(input_json)
             except InputInvalid as error:
                 raise api_error("validation_error", f"input_invalid: {error}", 400) from error
