@@ -21,11 +21,11 @@ from .branching import Branching
 from .clock import SYSTEM
 from .codec import PLAIN
 from .endings import PAGE, ended, still_open
-from .errors import APIError, NetworkError, UnauthorizedError, api_error
+from .errors import APIError, NetworkError, api_error
 from .governance import Governance
 from .listening import SILENT_SECONDS, LiveStream
 from .ports import Clock
-from .replies import error_of, understood
+from .replies import error_of, no_such_key, understood
 from .types import Event, Execution, ExecutionPage, Step
 
 __all__ = ["Client"]
@@ -298,14 +298,8 @@ class Client(Governance, Access, Branching):
                 ) from error
             raise NetworkError(f"no answer of {self.base_url} to {what}: {error}") from error
         if reply.status_code >= 300:
-            refused = error_of(reply.status_code, reply.content, what)
-            if isinstance(refused, UnauthorizedError):
-                given = "this API key" if self._api_key else "a request without an API key"
-                refused.add_note(
-                    f"{self.base_url} does not accept {given}: Client(api_key=...), or"
-                    " REBUNO_API_KEY, has to be the kernel's token or a key of it"
-                )
-            raise refused
+            told = no_such_key(self.base_url, self._api_key)
+            raise error_of(reply.status_code, reply.content, what, unauthorized=told)
         return reply
 
     def _session(self) -> requests.Session:

@@ -278,7 +278,9 @@ class Publication:
             # Not there yet, or the agent is started first and registered then.
             if isinstance(error, NetworkError) and error.repeatable:
                 return True
-            _log.info("the agent's description was not published yet: %s", error)
+            unknown = not isinstance(error, NetworkError)  # Nothing is delivered to it either.
+            level = logging.WARNING if unknown else logging.INFO
+            _log.log(level, "the agent's description is not published yet: %s", error)
             with self._guard:
                 self._begun = False  # With the next delivery, again.
         except Exception as error:
