@@ -340,6 +340,8 @@ class Client(Governance, Access, Branching):
 
 
 def _path(execution_id: str) -> str:
+    if not isinstance(execution_id, str):
+        raise TypeError(f"an execution's id is a text, not {execution_id!r:.80}; give execution.id")
     return f"/v0/executions/{quote(execution_id, safe='')}"
 
 

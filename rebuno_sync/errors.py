@@ -80,7 +80,7 @@ class Signal(BaseException):
 
 
 class Blocked(Signal):
-    """The execution waits for a decision; it goes on in a later dispatch."""
+    """The execution waits; it goes on in a later dispatch."""
 
 
 class Terminated(Signal):

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from .errors import APIError, NetworkError, api_error
 
 __all__ = [
@@ -19,6 +21,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+_ANOTHER = ". Is it a kernel that answers there?"
+
 _GATEWAY = frozenset({502, 503, 504})
 _REFUSES_THE_VALUE = frozenset({400, 409, 413, 500})
 _ASKS_FOR_PATIENCE = frozenset({408, 425, 429})
@@ -30,8 +34,14 @@ def understood(what: str, read: Callable[[], T]) -> T:
     """What ``read`` makes of an answer; one that is not the protocol's tells nothing."""
     try:
         return read()
+    except ValidationError as error:
+        [first, *more] = error.errors(include_url=False, include_input=False)
+        where = ".".join(map(str, first["loc"]))
+        told = f"{where}: {first['msg']}" + (f" (and {len(more)} more)" if more else "")
+        raise NetworkError(f"the answer is not {what}: {told}{_ANOTHER}") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise NetworkError(f"the answer is not {what}: {type(error).__name__}: {error}") from error
+        told = f"{type(error).__name__}: {error}"
+        raise NetworkError(f"the answer is not {what}: {told}{_ANOTHER}") from error
 
 
 def refuses_the_value(refusal: APIError) -> bool:

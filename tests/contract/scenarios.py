@@ -79,6 +79,7 @@ ROWS: dict[str, frozenset[Generation]] = {
     "parking": _FENCED,  # 7.4
     "limits are told": _FENCED,  # 7.4: G0 writes no event
     "nameless decisions": _OURS,  # 2.3: G2e too
+    "telling approvals": _OURS,  # 3.5 has no more than the step's id
     "prompt timeouts": _OURS,  # 12: others look every ten minutes
     "sessions": _NEWEST,  # 9.2
     "previous": _NEWEST,  # 9.3

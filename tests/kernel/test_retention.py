@@ -115,9 +115,7 @@ def test_old_executions_go_in_small_batches(kernel: Kernel, clock: ManualClock) 
     assert left == [26, 7, 3, 4]
 
 
-def test_whoever_creates_an_execution_removes_old_ones(
-    kernel: Kernel, clock: ManualClock
-) -> None:
+def test_whoever_creates_an_execution_removes_old_ones(kernel: Kernel, clock: ManualClock) -> None:
     finish(kernel)
     clock.advance(DAY + 1)
     new = kernel.create(AGENT)
@@ -153,7 +151,7 @@ def test_without_a_limit_all_are_kept(path: Path, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1])
 def test_a_limit_is_positive(path: Path, seconds: float) -> None:
-    with pytest.raises(ValueError, match="retention must be positive.*None keeps all"):
+    with pytest.raises(ValueError, match=r"retention must be positive.*None keeps all"):
         Kernel(path, retention=seconds)
 
 

@@ -20,6 +20,8 @@ from support.waiting import wait_until
 import rebuno_sync as rebuno
 from rebuno_sync import ExecutionCancelled, ExecutionFailed
 from rebuno_sync.kernel import Kernel
+from rebuno_sync.kernel_client import KernelClient
+from rebuno_sync.service import Publication
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -140,17 +142,22 @@ def test_a_failure_is_in_the_agents_log_with_its_traceback(
 def test_an_agent_without_the_kernels_secret_is_told_what_to_do(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning: nothing else shows that no delivery will come."""
-    service.client.register_agent("served", "http://127.0.0.1:9/webhook", SECRET)
-    agent = rebuno.Agent("served", secret="another", base_url=service.url)
-    with background(lambda: agent.run(total, host="127.0.0.1", port=0)) as running:
-        [record] = wait_until(
-            lambda: [it for it in caplog.records if it.levelname == "WARNING"], "the warning"
-        )
-        agent.close()
-        running.result()
+    """A warning: nothing else shows that no delivery will come. It goes on asking, since it may be
+    registered yet.
+    """
+    client = KernelClient(service.url, "served", SECRET)
+    publication = Publication(client, {"description": "adds"}, patience=0)
+    publication.begin()
+    [record] = wait_until(
+        lambda: [it for it in caplog.records if it.levelname == "WARNING"], "the warning"
+    )
+    assert "nothing is delivered to agent served: unauthorized: " in record.getMessage()
     assert f"{service.url} knows no agent 'served' with this secret" in record.getMessage()
     assert "register_agent" in record.getMessage()
+    service.client.register_agent("served", "http://127.0.0.1:9/webhook", SECRET)
+    wait_until(lambda: metadata_of(service), "the description")
+    publication.close()
+    client.close()
 
 
 def test_a_subagent_without_an_api_key_is_told_what_to_do(
@@ -164,7 +171,7 @@ def test_a_subagent_without_an_api_key_is_told_what_to_do(
         return rebuno.subagent("helper")
 
     service.agent(lambda: ask())
-    with pytest.raises(ExecutionFailed, match="request without an API key.*REBUNO_API_KEY"):
+    with pytest.raises(ExecutionFailed, match=r"request without an API key.*REBUNO_API_KEY"):
         service.run()
 
 

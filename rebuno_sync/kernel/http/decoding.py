@@ -152,7 +152,9 @@ def decode(body: bytes, known: frozenset[str]) -> Fields:
 def members_of(text: str, known: frozenset[str]) -> Fields:
     try:
         members = _members(text)
-    except (ValueError, IndexError, RecursionError, MemoryError) as error:
+    except IndexError:
+        raise bad_request("the body is not a JSON object: it ends too early") from None
+    except (ValueError, RecursionError, MemoryError) as error:
         raise bad_request(f"the body is not a JSON object: {error}") from None
     fields = {}
     for name, raw in members:
