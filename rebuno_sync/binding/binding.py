@@ -148,8 +148,8 @@ class Binding:
             self._warned = True
             _log.warning(
                 "%s takes the whole input as %s, the object with the member %r and not that member,"
-                " because %s is its only parameter and has no type, or is a plain dict (protocol.md"
-                " 13.6). With a type, as in %s: str or %s: dict[str, Any], it takes the member",
+                " because %s is its only parameter and has no type, or is a plain dict. With a"
+                " type, as in %s: str or %s: dict[str, Any], it takes the member",
                 name_of(self.handler),
                 *(name,) * 5,
             )
