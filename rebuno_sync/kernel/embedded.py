@@ -28,6 +28,7 @@ from .dispatches import Claim
 from .executions import Wanted
 from .governance import Governance
 from .keeping import Keeping
+from .listening import Listening
 from .moment import Moment
 from .reading import next_due, read_on_time
 from .records import spawner_in
@@ -48,7 +49,7 @@ _POLL_CAP_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.001
 
 
-class Kernel(Registering, Governance, Access, Keeping, Branching):
+class Kernel(Registering, Governance, Access, Keeping, Branching, Listening):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).

@@ -197,7 +197,7 @@ def _copy_steps(
 ) -> dict[int, int]:
     """The numbers of the copies, by those of the steps."""
     settled = {step for _, kind, step, _ in log if kind in _SETTLING} - fork.left_out
-    steps = sorted(tables.steps(db, source.n), key=lambda step: step.n)
+    steps = tables.stored_steps(db, source.n)
     ids = {step.step_id: _id_in(row.id, step) for step in steps}
     changed = resourcing.changed_by_steps(db, source.n)
     numbers: dict[int, int] = {}
@@ -237,7 +237,7 @@ def _renamed(
     db: Connection, source: ExecutionRow, row: ExecutionRow, numbers: Mapping[int, int]
 ) -> dict[str, str]:
     """The ids of the copies, by those of the steps."""
-    copied = [step for step in tables.steps(db, source.n) if step.n in numbers]
+    copied = [step for step in tables.stored_steps(db, source.n) if step.n in numbers]
     return {step.step_id: _id_in(row.id, step) for step in copied}
 
 

@@ -65,6 +65,8 @@ class Records:
         )
 
     def create(self, wanted: Wanted) -> ExecutionRow:
+        if wanted.spawner or wanted.parent or wanted.session:
+            self._read(lambda _: None)  # Those that it depends on may be past their deadlines.
         create = self.creation(wanted, Moment.of(self._clock))
         store = self._store()
         row = store.write(create, durable=True)

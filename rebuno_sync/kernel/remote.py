@@ -13,7 +13,7 @@ from typing import TypeVar
 from ..errors import APIError, api_error
 from ..ports import Clock
 from ..types import LeaseKey, StepDecision
-from . import fence
+from . import fence, unfenced
 from .moment import Moment
 from .operations import (
     Answer,
@@ -90,7 +90,10 @@ def _perform(
     answers: list[Answer] = []
     for operation in operations:
         try:
-            answer = operation.apply(db, asked, now)
+            if asked.lease.attempt == unfenced.UNNAMED:
+                answer = unfenced.perform(db, operation, asked, now)
+            else:
+                answer = operation.apply(db, asked, now)
         except APIError as error:
             # Raised before it wrote anything but an end by the deadline or a renewal, which stand.
             answer = Answer(error.status_code, error=error)

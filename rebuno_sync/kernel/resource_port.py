@@ -34,6 +34,7 @@ class ResourcePort:
         return self._under(lease, work)
 
     def bind(self, lease: LeaseKey, key: str, binding: str) -> None:
+        resources.check_binding(binding)
         self._under(lease, lambda db, n, now: resources.bind(db, n, key, binding, now))
 
     def keep(

@@ -26,6 +26,7 @@ __all__ = [
     "begin_step",
     "bind",
     "captured",
+    "check_binding",
     "check_known",
     "check_registration",
     "checkpoint",
@@ -128,6 +129,13 @@ def _registered(row: ResourceRow) -> Entry:
         "on_completion": bool(row.on_completion),
     }
     return "resource.registered", None, json.dumps(detail)
+
+
+def check_binding(binding: str | None) -> str:
+    """The binding; ``validation_error`` where there is none."""
+    if binding is None or binding.strip() == "null":
+        raise api_error("validation_error", "validation error: binding is missing", 400)
+    return binding
 
 
 def bind(db: Connection, execution: int, key: str, binding: str, now: Moment) -> None:

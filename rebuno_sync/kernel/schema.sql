@@ -108,7 +108,7 @@ CREATE INDEX steps_indeterminate ON steps (execution, args_hash) WHERE status = 
 -- Budgets sum up without reading what the calls answered.
 CREATE INDEX steps_usage ON steps (execution, usage) WHERE usage IS NOT NULL;
 
--- Parts of long inputs and arguments, each stored once (see store/texts.py). Such a column then holds a BLOB.
+-- Parts of long texts, each stored once (see store/texts.py). Such a column then holds a BLOB.
 CREATE TABLE bodies (
   n      INTEGER PRIMARY KEY,
   hash   BLOB NOT NULL UNIQUE,
@@ -116,7 +116,7 @@ CREATE TABLE bodies (
   needed INTEGER NOT NULL                  -- by how many cells
 );
 CREATE TABLE cells (
-  n      INTEGER PRIMARY KEY,
+  n      INTEGER PRIMARY KEY AUTOINCREMENT,  -- a reader may still hold the number of one that went
   prev   INTEGER NOT NULL,                 -- the cell before it; 0: it is the first
   body   INTEGER NOT NULL REFERENCES bodies (n),
   needed INTEGER NOT NULL,                 -- by how many cells and columns

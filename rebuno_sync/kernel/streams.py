@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ..errors import APIError, StorageError, api_error
 from ..ports import Clock
 from ..types import Delta, LeaseKey, StepStatus
-from . import executions, fence, steps
+from . import executions, fence, steps, unfenced
 from .crew import Crew
 from .moment import Moment
 from .operations import Asked, check_owner
@@ -25,11 +25,13 @@ from .store import Connection, Store, ring
 from .store.rows import Standing
 from .subscription import Subscription
 
-__all__ = ["Deltas"]
+__all__ = ["Deltas", "check_length"]
 
 _log = logging.getLogger(__name__)
 
 MOST_STREAMS = 256
+
+_LONGEST_DELTA_BYTES = 7000
 
 _LOOK_EVERY_SECONDS = 0.05
 """How late a piece from another process may come."""
@@ -38,6 +40,13 @@ _REGISTERED_SECONDS = 60.0
 """A listener whose process has died counts for so long."""
 
 _STOP_SECONDS = 1.0
+
+
+def check_length(delta: Delta) -> None:
+    """Raise ``validation_error`` for a piece that is too long."""
+    if len(delta.data.encode("utf-8", "surrogatepass")) > _LONGEST_DELTA_BYTES:
+        message = f"validation error: data has more than {_LONGEST_DELTA_BYTES} bytes"
+        raise api_error("validation_error", message, 400)
 
 
 class Deltas:
@@ -116,11 +125,18 @@ class Deltas:
 
     def publish(self, lease: LeaseKey, delta: Delta) -> None:
         """A piece from a handler of this process, under its lease."""
+        check_length(delta)
         self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now))
 
     def publish_from_elsewhere(self, asked: Asked, delta: Delta) -> None:
-        """A piece from an agent elsewhere."""
-        self._publish(asked.lease, delta, lambda db, now: standing_elsewhere(db, asked, now), asked)
+        """A piece from an agent elsewhere. Those of the first two generations name no lease."""
+        if asked.lease.attempt == unfenced.UNNAMED:
+            lease = self._store().read(lambda db: unfenced.newest(db, asked.lease))
+            self._publish(lease, delta, lambda db, now: fence.standing(db, lease, now), asked)
+        else:
+            self._publish(
+                asked.lease, delta, lambda db, now: standing_elsewhere(db, asked, now), asked
+            )
 
     def _publish(
         self,

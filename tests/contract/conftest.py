@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.receiver import Receiver
 
 from .deployments import DEPLOYMENTS, Deployment
 from .scenarios import applies
@@ -15,8 +16,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "on" in metafunc.fixturenames:
         names = [
             name
-            for name, (generation, _) in DEPLOYMENTS.items()
-            if applies(metafunc.function, generation)
+            for name, place in DEPLOYMENTS.items()
+            if applies(metafunc.function, place.generation, place.road, place.agents)
         ]
         metafunc.parametrize("on", names, indirect=True)
 
@@ -24,7 +25,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def on(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """The deployment that the scenario runs on."""
-    _, deploy = DEPLOYMENTS[request.param]
-    deployment = deploy(tmp_path)
+    deployment = DEPLOYMENTS[request.param].deploy(tmp_path)
     yield deployment
     deployment.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver of webhooks that is the test's own."""
+    with Receiver() as receiver:
+        yield receiver

@@ -54,18 +54,33 @@ class Elsewhere:
 
     def __init__(self, folder: Path) -> None:
         self._url = os.environ["REBUNO_KERNEL_URL"]
-        self._token = os.environ.get("REBUNO_KERNEL_TOKEN", "")
+        self.token = os.environ.get("REBUNO_KERNEL_TOKEN", "")
         self.generation = Generation[os.environ["REBUNO_KERNEL_GENERATION"].upper()]
         self._lease_seconds = float(os.environ.get("REBUNO_KERNEL_LEASE_SECONDS", "2"))
         self._receiver = Receiver()
         self._given: set[LeaseKey] = set()
         self._time = threading.Event()
-        self.operator = _Creating(self._url, self._token)
+        self._clients: list[Client | KernelClient] = []
+        self.operator = _Creating(self._url, self.token)
         self.register(_AGENT)
         self.agent = KernelClient(self._url, _AGENT, _SECRET)
 
-    def register(self, agent_id: str) -> None:
-        self.operator.register_agent(agent_id, self._receiver.url, _SECRET)
+    def bearer(self, token: str) -> Client:
+        client = Client(self._url, token)
+        self._clients.append(client)
+        return client
+
+    def signer(self, agent_id: str, secret: str = _SECRET, signature: str = "v1") -> KernelClient:
+        early = self.generation in (Generation.G0, Generation.G1)
+        form = "body" if early else signature
+        client = KernelClient(self._url, agent_id, secret, signature=form)
+        self._clients.append(client)
+        return client
+
+    def register(self, agent_id: str, webhook_url: str = "") -> None:
+        self.operator.register_agent(agent_id, webhook_url or self._receiver.url, _SECRET)
+
+    register_early = register
 
     def lease(self, execution_id: str) -> LeaseKey | None:
         # Whatever was not delivered in half a lease is not due: the lease that is held goes on.
@@ -91,6 +106,9 @@ class Elsewhere:
     def pass_back_off(self) -> None:
         self._time.wait(BACKOFF_MAX_SECONDS * 1.25)
 
+    def deliver(self) -> None:
+        self._time.wait(_LONGEST_DELIVERY_SECONDS)
+
     def retire(self, lease: LeaseKey) -> None:
         asking = bundle("retire", "{decision: require_approval}", self.generation)
         self.operator.set_policy(_AGENT, asking)
@@ -101,6 +119,6 @@ class Elsewhere:
         for execution_id in self.operator.created:
             if not self.operator.get(execution_id).status.terminal:
                 self.operator.cancel(execution_id)
-        self.agent.close()
-        self.operator.close()
+        for client in (self.agent, self.operator, *self._clients):
+            client.close()
         self._receiver.close()

@@ -1,16 +1,19 @@
 """Which scenarios a kernel has, by the generation of the protocol that it speaks.
 
-A test names its row with ``@scenario("B7")``; a deployment of a generation that is not in that row
-does not get the test. A test without a row is for every deployment.
+A test says by its name which rows of protocol.md's Appendix B it shows: ``test_b07_...`` shows B7,
+``test_b02_b04_...`` both B2 and B4. What else it belongs to it says with ``@scenario("forks")``. A
+deployment of a generation that is not in one of these does not get the test. A test that names
+nothing is for every deployment.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar
 
-__all__ = ["Generation", "applies", "bundle", "scenario"]
+__all__ = ["APPENDIX_B", "Generation", "Road", "applies", "bundle", "over_http", "rows", "scenario"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -24,45 +27,63 @@ class Generation(Enum):
     EMBEDDED = "embedded"
 
 
+class Road(Enum):
+    """How a deployment's kernel is reached."""
+
+    IN_PROCESS = "in process"
+    HTTP = "over HTTP"
+
+
 _ALL = frozenset(Generation)
 _FENCED = _ALL - {Generation.G0}
 _NEWEST = frozenset({Generation.G2, Generation.EMBEDDED})
 _OURS = frozenset({Generation.EMBEDDED})
 
-ROWS: dict[str, frozenset[Generation]] = {
-    # protocol.md, Appendix B
-    "B1": _ALL,
-    "B2": _ALL,
-    "B3": _ALL,
-    "B4": _ALL,
-    "B6": _FENCED,
-    "B7": _FENCED,
-    "B8": _ALL,
-    "B9": _ALL,
-    "B11": _ALL,
-    "B12": _ALL,
-    "B13": _ALL,
-    "B14": _ALL,
-    "B16": _ALL,
-    "B17": _ALL,
-    "B20": _ALL,
-    "B21": _ALL,
-    "B22": _ALL,
-    "B24": _ALL,
-    "B25": _ALL,
-    "B26": _ALL,
-    "B27": _ALL,
-    "B28": _ALL,
-    "B29": _ALL,
-    "B30": _ALL,
-    "B33": _ALL,
-    "B35": _FENCED,
-    "B36": _NEWEST,
-    "B37": _NEWEST,
-    "B38": _NEWEST,
-    "B39": _NEWEST,
-    "B40": _NEWEST,
-    # sections
+APPENDIX_B: dict[str, frozenset[Generation]] = {
+    "B1": _ALL,  # create
+    "B2": _ALL,  # the same submit under a new dispatch
+    "B3": _ALL,  # the same submit twice in one dispatch
+    "B4": _ALL,  # the same submit after a reclaim
+    "B5": frozenset({Generation.G0, Generation.EMBEDDED}),  # a dispatch id that is not its own, G0
+    "B6": _FENCED,  # a dispatch id that is not its own
+    "B7": _FENCED,  # an old attempt after a reclaim
+    "B8": _ALL,  # denied by policy
+    "B9": _ALL,  # asking for an approval
+    "B10": _OURS,  # a delivery while it is pending: made by hand, the newest kernels make none
+    "B11": _ALL,  # granted
+    "B12": _ALL,  # granted, begun, and cut down
+    "B13": _ALL,  # denied by a person
+    "B14": _ALL,  # with a rationale
+    "B15": _OURS,  # decided by nobody: others look every ten minutes
+    "B16": _ALL,  # approvers
+    "B17": _ALL,  # an approval of a model call
+    "B18": _ALL,  # webhook refused, then taken
+    "B19": _ALL,  # webhook refused for good
+    "B20": _ALL,  # webhook taken, and nothing else
+    "B21": _ALL,  # signs of life
+    "B22": _ALL,  # complete
+    "B23": _OURS,  # webhook that hangs: how long is waited is set by hand
+    "B24": _ALL,  # rate limit
+    "B25": _ALL,  # cancel with an executing step
+    "B26": _ALL,  # cancel with a pending approval
+    "B27": _ALL,  # submit after cancel
+    "B28": _ALL,  # an outcome that is unknown
+    "B29": _ALL,  # invalid bundle
+    "B30": _ALL,  # argument predicate
+    "B31": _OURS,  # a policy that cannot be read: the file is changed by hand
+    "B32": _ALL,  # signatures and tokens
+    "B33": _ALL,  # terminal steps
+    "B34": _ALL,  # live stream
+    "B35": _FENCED,  # token budget
+    "B36": _NEWEST,  # fork
+    "B37": _NEWEST,  # fork and effects that must not run twice
+    "B38": _NEWEST,  # fork with a policy of its own
+    "B39": _NEWEST,  # parents and sessions
+    "B40": _NEWEST,  # subagents of what ended
+}
+"""The rows of the protocol's conformance scenarios, and the kernels that can be held to each."""
+
+SECTIONS: dict[str, frozenset[Generation]] = {
     "fence": _FENCED,  # 5.4
     "occurrences": _ALL,  # 6.3
     "outcome conflicts": _FENCED,  # 8.1 (3)
@@ -77,13 +98,16 @@ ROWS: dict[str, frozenset[Generation]] = {
     "raw arguments": _NEWEST,  # 11.6
     "decisions name their rule": _NEWEST,  # 3.3
     "parking": _FENCED,  # 7.4
+    "judges": _OURS,  # 11.9: elsewhere one may be configured
     "limits are told": _FENCED,  # 7.4: G0 writes no event
     "nameless decisions": _OURS,  # 2.3: G2e too
     "telling approvals": _OURS,  # 3.5 has no more than the step's id
-    "prompt timeouts": _OURS,  # 12: others look every ten minutes
     "sessions": _NEWEST,  # 9.2
     "previous": _NEWEST,  # 9.3
     "subagents": _NEWEST,  # 9.7
+    "streams are checked": _NEWEST,  # 8.4
+    "early agents": frozenset({Generation.G0, Generation.EMBEDDED}),  # 0.1
+    "unlike G0": _NEWEST,  # the fence and ownership, also for agents that know neither
     "release": _OURS,  # 17
     "wake": _OURS,  # 17
     "attempts": _OURS,  # 17
@@ -104,19 +128,49 @@ def bundle(
     return f"default_action: allow\nrules:\n  - {rule}\n"
 
 
-def scenario(*rows: str) -> Callable[[F], F]:
-    """Say which rows of the table a test belongs to."""
-    for row in rows:
-        if row not in ROWS:
-            raise KeyError(f"{row!r} is no row of the table of scenarios")
+_ROWS_IN_NAME = re.compile(r"test_((?:b\d\d_)+)")
+
+
+def rows(test: Callable[..., object]) -> list[str]:
+    """The rows of Appendix B that a test names."""
+    named = _ROWS_IN_NAME.match(test.__name__)
+    return [f"B{int(row[1:])}" for row in named[1].split("_")[:-1]] if named else []
+
+
+def scenario(*sections: str) -> Callable[[F], F]:
+    """Say what a test belongs to besides the rows in its name."""
+    for section in sections:
+        if section not in SECTIONS:
+            raise KeyError(f"{section!r} is not in the table of scenarios")
 
     def mark(test: F) -> F:
-        test.scenarios = (*rows, *getattr(test, "scenarios", ()))  # type: ignore[attr-defined]
+        test.scenarios = (*sections, *getattr(test, "scenarios", ()))  # type: ignore[attr-defined]
         return test
 
     return mark
 
 
-def applies(test: Callable[..., object], generation: Generation) -> bool:
-    """Whether a kernel of that generation makes the promise of ``test``."""
-    return all(generation in ROWS[row] for row in getattr(test, "scenarios", ()))
+def over_http(test: F) -> F:
+    """Say that a test is of what a wire alone has: headers, credentials."""
+    test.over_http = True  # type: ignore[attr-defined]
+    return test
+
+
+def applies(
+    test: Callable[..., object],
+    generation: Generation,
+    road: Road,
+    agents: Generation | None = None,
+) -> bool:
+    """Whether a kernel of that generation, reached like that, makes the promise of ``test``.
+
+    ``agents``: of which generation its agent is, if not of the kernel's; it gets the rows of
+    Appendix B that its generation has, and nothing else.
+    """
+    if road is Road.IN_PROCESS and hasattr(test, "over_http"):
+        return False
+    named = [APPENDIX_B[row] for row in rows(test)]
+    if agents is not None and not (named and all(agents in row for row in named)):
+        return False
+    named += [SECTIONS[section] for section in getattr(test, "scenarios", ())]
+    return all(generation in generations for generations in named)

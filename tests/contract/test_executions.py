@@ -8,14 +8,13 @@ from rebuno_sync.errors import ConflictError, NotFoundError
 from rebuno_sync.types import Renewal
 
 from .deployments import AGENT, MAX_ATTEMPTS, Deployment
-from .moves import attempt, call, code_of, create, kinds, log, next_attempt, perform, start
+from .moves import asks, attempt, call, code_of, create, kinds, log, next_attempt, perform, start
 from .scenarios import scenario
 
 BEGUN = ["execution.created", "execution.started", "dispatch.queued"]
 
 
-@scenario("B1")
-def test_a_new_execution_is_running_and_queued(on: Deployment) -> None:
+def test_b01_a_new_execution_is_running_and_queued(on: Deployment) -> None:
     """Creating answers `running`, with three events and the first dispatch at attempt 0."""
     execution = create(on, {"order": 7})
     assert execution.status == "running"
@@ -45,8 +44,7 @@ def test_an_execution_needs_a_registered_agent(on: Deployment) -> None:
     assert on.operator.create("nobody").agent_id == "nobody"
 
 
-@scenario("B22")
-def test_completing_ends_an_execution(on: Deployment) -> None:
+def test_b22_completing_ends_an_execution(on: Deployment) -> None:
     """Completion records the output, retires the lease and is the last event; nothing is due any
     more.
     """
@@ -64,7 +62,6 @@ def test_completing_ends_an_execution(on: Deployment) -> None:
     assert "dispatch.discarded" not in dict(events)
     on.expire(lease)
     assert on.lease(lease.execution_id) is None
-    assert on.agent.renew([lease]) == [Renewal.SUPERSEDED]
 
 
 def test_an_output_of_null_is_recorded(on: Deployment) -> None:
@@ -93,6 +90,16 @@ def test_failing_ends_an_execution(on: Deployment) -> None:
     )
 
 
+def test_a_failure_may_give_no_reason(on: Deployment) -> None:
+    """Then there is none, neither in the execution nor in the event (protocol.md 9.4, 10)."""
+    lease = start(on)
+    on.agent.fail(lease, "")
+    ended = on.operator.get(lease.execution_id)
+    assert (ended.status, ended.failure_reason) == ("failed", "")
+    _, payload = log(on, lease.execution_id)[-1]
+    assert payload == {"execution_id": lease.execution_id, "status": "failed"}
+
+
 def test_an_execution_ends_once(on: Deployment) -> None:
     """Whoever reports a second end is told that it has ended, and the first one stands."""
     lease = start(on)
@@ -113,8 +120,7 @@ def test_ending_leaves_open_steps_as_they_are(on: Deployment) -> None:
         assert on.operator.get_step(lease.execution_id, step_id).status == "executing"
 
 
-@scenario("B25")
-def test_cancelling_cuts_down_executing_steps(on: Deployment) -> None:
+def test_b25_cancelling_cuts_down_executing_steps(on: Deployment) -> None:
     """Each executing step becomes cancelled, with one event after that of the execution."""
     lease = start(on)
     done = perform(on, lease, call("done"))
@@ -152,10 +158,18 @@ def test_cancelling_cuts_down_executing_steps(on: Deployment) -> None:
     ]
 
 
-@scenario("B25")
-def test_outcomes_after_a_cancel_change_nothing(on: Deployment) -> None:
-    """Completing or failing a step of a cancelled execution is answered `execution_terminal`,
-    without an event.
+def test_cancelling_leaves_a_granted_step_that_never_began(on: Deployment) -> None:
+    """It stays allowed, and no event tells of it (protocol.md 9.4)."""
+    lease, approval = asks(on, call("charge"))
+    on.operator.grant_approval(approval.id, "alice")
+    on.operator.cancel(lease.execution_id)
+    assert on.operator.get_step(lease.execution_id, approval.step_id).status == "allowed"
+    assert kinds(on, lease.execution_id)[-1] == "execution.cancelled"
+
+
+def test_b25_outcomes_after_a_cancel_change_nothing(on: Deployment) -> None:
+    """Completing or failing a cancelled execution, or a step of it, is answered
+    `execution_terminal`, without an event.
     """
     lease = start(on)
     step_id = on.agent.submit(lease, call()).step_id
@@ -163,11 +177,12 @@ def test_outcomes_after_a_cancel_change_nothing(on: Deployment) -> None:
     before = log(on, lease.execution_id)
     assert on.agent.complete_step(lease, step_id, "1").decision == "execution_terminal"
     assert on.agent.fail_step(lease, step_id, "{}").decision == "execution_terminal"
+    assert code_of(lambda: on.agent.complete(lease, "1")) == "execution_terminal"
+    assert code_of(lambda: on.agent.fail(lease, "late")) == "execution_terminal"
     assert log(on, lease.execution_id) == before
 
 
-@scenario("B27")
-def test_a_submit_after_a_cancel_is_told_so(on: Deployment) -> None:
+def test_b27_a_submit_after_a_cancel_is_told_so(on: Deployment) -> None:
     """A submit to a cancelled execution is an answer, not an error: `execution_terminal`."""
     lease = start(on)
     on.operator.cancel(lease.execution_id)
@@ -195,8 +210,7 @@ def test_an_execution_can_be_cancelled_before_it_starts(on: Deployment) -> None:
     assert kinds(on, execution.id) == [*BEGUN, "execution.cancelled"]
 
 
-@scenario("B20")
-def test_claims_that_achieve_nothing_exhaust_a_dispatch(on: Deployment) -> None:
+def test_b20_claims_that_achieve_nothing_exhaust_a_dispatch(on: Deployment) -> None:
     """When every attempt allowed has died in silence, the next one ends the execution as failed."""
     execution = create(on)
     lease = attempt(on, execution.id)
@@ -226,8 +240,7 @@ def test_progress_keeps_a_dispatch_from_being_exhausted(on: Deployment) -> None:
     on.agent.complete(lease, "null")
 
 
-@scenario("B21")
-def test_a_lease_lasts_as_long_as_it_is_renewed(on: Deployment) -> None:
+def test_b21_a_lease_lasts_as_long_as_it_is_renewed(on: Deployment) -> None:
     """Heartbeats, or submits of new steps, keep an attempt alive past any number of leases."""
     for renew in (
         lambda key, _: on.agent.renew([key]),

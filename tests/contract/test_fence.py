@@ -9,12 +9,12 @@ from contextlib import suppress
 import pytest
 from _pytest.mark import ParameterSet
 
-from rebuno_sync.errors import APIError
+from rebuno_sync.errors import APIError, ValidationError
 from rebuno_sync.types import LeaseKey
 
-from .deployments import Deployment
+from .deployments import AGENT, Deployment, Wired
 from .moves import call, log, next_attempt, perform, start
-from .scenarios import scenario
+from .scenarios import over_http, scenario
 
 Mutation = Callable[[Deployment, LeaseKey, str], object]
 """What an agent does under a lease; the text is the id of an executing step of the execution."""
@@ -153,8 +153,7 @@ def test_a_refused_mutation_leaves_the_holder_alone(on: Deployment, mutation: st
     assert on.operator.get(lease.execution_id).output == "mine"
 
 
-@scenario("B6")
-def test_a_lease_of_another_execution_opens_nothing(on: Deployment) -> None:
+def test_b06_a_lease_of_another_execution_opens_nothing(on: Deployment) -> None:
     """A dispatch id that is unknown, or another execution's, is superseded for a submit."""
     mine, other = start(on), start(on)
     for lease in (
@@ -166,3 +165,20 @@ def test_a_lease_of_another_execution_opens_nothing(on: Deployment) -> None:
         assert (caught.value.code, caught.value.status_code) == ("lease_superseded", 409)
     assert on.operator.list_steps(mine.execution_id) == []
     assert on.operator.list_steps(other.execution_id) == []
+
+
+@over_http
+@pytest.mark.parametrize(
+    ("part", "nothing", "header"),
+    [("dispatch_id", "", "Rebuno-Dispatch-Id"), ("attempt", 0, "Rebuno-Dispatch-Attempt")],
+    ids=["dispatch", "attempt"],
+)
+def test_b06_a_submit_without_a_lease_is_a_bad_request(
+    on: Wired, part: str, nothing: object, header: str
+) -> None:
+    """Its message names the header. (In process there is no call without a lease.)"""
+    lease = start(on)
+    partial = lease._replace(**{part: nothing})  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match=header):
+        on.signer(AGENT).submit(partial, call())
+    assert on.operator.list_steps(lease.execution_id) == []

@@ -56,6 +56,21 @@ def test_keys_belong_to_an_agent(on: Deployment) -> None:
     assert create(on).id != create(on).id
 
 
+@scenario("idempotency keys")
+def test_a_key_is_looked_up_before_relatives(on: Deployment) -> None:
+    """What exists is found, though the parent that is named now does not; but a text that can be
+    no session is refused before (protocol.md 9.1).
+    """
+    key, nobody = f"key {uuid.uuid4()}", str(uuid.uuid4())
+    first = on.operator.create(AGENT, idempotency_key=key)
+    again = on.operator.create(AGENT, idempotency_key=key, parent_execution_id=nobody)
+    assert again.id == first.id
+    refused = code_of(lambda: on.operator.create(AGENT, idempotency_key=key, session=" "))
+    assert refused == "validation_error"
+    unknown = code_of(lambda: on.operator.create(AGENT, parent_execution_id=nobody))
+    assert unknown == "not_found"
+
+
 @scenario("alone")
 @scenario("idempotency keys")
 def test_a_key_does_not_hide_an_unknown_agent(on: Deployment) -> None:

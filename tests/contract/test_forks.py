@@ -6,11 +6,12 @@ import uuid
 
 import pytest
 
-from rebuno_sync.types import Execution, LeaseKey
+from rebuno_sync.errors import ForbiddenError
+from rebuno_sync.types import Execution, LeaseKey, Scope
 
-from .deployments import AGENT, Deployment
+from .deployments import AGENT, Deployment, Wired
 from .moves import attempt, call, code_of, kinds, log, next_attempt, once, perform, rules, start
-from .scenarios import bundle, scenario
+from .scenarios import bundle, over_http, scenario
 
 DELIVERIES = {"dispatch.queued", "dispatch.acked", "dispatch.failed", "dispatch.discarded"}
 
@@ -28,8 +29,7 @@ def forked(on: Deployment, lease: LeaseKey, **how: str) -> Execution:
     return on.operator.fork(lease.execution_id, last, **how)
 
 
-@scenario("B36")
-def test_a_fork_replays_what_was_settled_by_then(on: Deployment) -> None:
+def test_b36_a_fork_replays_what_was_settled_by_then(on: Deployment) -> None:
     """After the first of two steps, in a new session: the first replays, the second runs."""
     lease = start(on, {"n": 1})
     first = perform(on, lease, call("a"), "one")
@@ -176,12 +176,11 @@ def test_the_session_of_a_fork_is_a_new_one(on: Deployment) -> None:
 # -- policies
 
 
-@scenario("B37")
 @pytest.mark.parametrize(
     ("then", "decision"),
     [("allow", "proceed"), ("deny", "denied"), ("require_approval", "blocked")],
 )
-def test_a_fork_follows_policy(on: Deployment, then: str, decision: str) -> None:
+def test_b37_a_fork_follows_policy(on: Deployment, then: str, decision: str) -> None:
     """Also for what must not run twice: there is no gate besides."""
     lease = start(on)
     perform(on, lease, call("a"))
@@ -190,8 +189,7 @@ def test_a_fork_follows_policy(on: Deployment, then: str, decision: str) -> None
     assert on.agent.submit(taken, once("charge")).decision == decision
 
 
-@scenario("B38")
-def test_a_fork_may_have_a_policy_of_its_own(on: Deployment) -> None:
+def test_b38_a_fork_may_have_a_policy_of_its_own(on: Deployment) -> None:
     """It decides on new steps instead of the agent's, and a fork of the fork inherits it; a denial
     that was copied stays one."""
     rules(on, "charge", "{decision: deny}")
@@ -209,8 +207,29 @@ def test_a_fork_may_have_a_policy_of_its_own(on: Deployment) -> None:
     assert on.agent.submit(start(on), call("refund")).decision == "proceed"
 
 
-@scenario("B38")
-def test_a_policy_that_is_none_is_refused(on: Deployment) -> None:
+@over_http
+def test_b38_a_policy_of_its_own_needs_the_scope_of_policies(on: Wired) -> None:
+    """Whoever may only create forks has it refused; a fork of that fork inherits the policy all
+    the same. (In process whoever has the `Kernel` may do everything.)
+    """
+    lease = start(on)
+    last = on.operator.fork_points(lease.execution_id).latest_seq
+    own = bundle("refund", "{decision: deny}", on.generation)
+    some, both = (
+        on.bearer(on.bearer(on.token).create_key("forks", scopes).token)
+        for scopes in (
+            [Scope.EXECUTIONS_WRITE],
+            [Scope.EXECUTIONS_WRITE, Scope.POLICIES_WRITE],
+        )
+    )
+    with pytest.raises(ForbiddenError, match="policies:write"):
+        some.fork(lease.execution_id, last, policy_bundle=own)
+    fork = both.fork(lease.execution_id, last, policy_bundle=own)
+    heir = some.fork(fork.id, 1)
+    assert on.agent.submit(attempt(on, heir.id), call("refund")).decision == "denied"
+
+
+def test_b38_a_policy_that_is_none_is_refused(on: Deployment) -> None:
     """And nothing is created."""
     lease = start(on)
     refused = code_of(lambda: forked(on, lease, policy_bundle="rules: 5"))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
 from rebuno_sync.types import StepDecision
 
-from .deployments import AGENT, Deployment
+from .deployments import AGENT, Changeable, Deployment
 from .moves import attempt, call, code_of, kinds, log, next_attempt, once, perform, rules, start
-from .scenarios import scenario
+from .scenarios import bundle, scenario
 
 
-@scenario("B8")
-def test_a_denied_step_has_one_end(on: Deployment) -> None:
+def test_b08_a_denied_step_has_one_end(on: Deployment) -> None:
     """It is denied to this attempt and to the next, and its body never runs."""
     rules(on, "charge", "{decision: deny, reason: no money}")
     lease = start(on)
@@ -59,14 +59,17 @@ def test_a_policy_counts_for_new_steps_only(on: Deployment) -> None:
     assert decisions == ["replay", "denied", "proceed"]
 
 
-@scenario("B30")
 @pytest.mark.parametrize(
-    ("env", "decision"), [("staging-123", "proceed"), ("prod-123", "denied"), ("prod", "proceed")]
+    ("env", "decision"), [("staging-123", "denied"), ("prod-123", "proceed"), ("prod", "denied")]
 )
-def test_a_pattern_picks_by_an_argument(on: Deployment, env: str, decision: str) -> None:
-    """RE2, found anywhere unless it is anchored."""
+@pytest.mark.parametrize("otherwise", ["default_action: deny\n", ""], ids=["said", "unsaid"])
+def test_b30_a_pattern_picks_by_an_argument(
+    on: Deployment, otherwise: str, env: str, decision: str
+) -> None:
+    """RE2, found anywhere unless it is anchored; what no rule allows is denied."""
     pattern = "arguments: {env: {regex: ^prod-.*}}"
-    rules(on, "deploy", "{decision: deny}", when=pattern)
+    allowing = bundle("deploy", "{decision: allow}", on.generation, when=pattern)
+    on.operator.set_policy(AGENT, allowing.replace("default_action: allow\n", otherwise))
     assert on.agent.submit(start(on), call("deploy", {"env": env})).decision == decision
 
 
@@ -78,6 +81,41 @@ def test_arguments_are_compared_as_they_are_written(on: Deployment, cents: objec
     rules(on, "charge", "{decision: deny}", when=f"arguments: {{cents: {{equals: {text}}}}}")
     assert on.agent.submit(start(on), call("charge", {"cents": cents})).decision == "denied"
     assert on.agent.submit(start(on), call("charge", {"cents": 7})).decision == "proceed"
+
+
+@scenario("decisions name their rule")
+@pytest.mark.parametrize("action", ["allow", "require_approval"])
+def test_the_log_says_why_a_step_may_run_or_waits(on: Deployment, action: str) -> None:
+    """The rule, its reason, and the hash of the very text that decided (protocol.md 10)."""
+    text = bundle("charge", f"{{decision: {action}, reason: small}}", on.generation)
+    on.operator.set_policy(AGENT, text)
+    lease = start(on)
+    decision = on.agent.submit(lease, call("charge"))
+    told = dict(log(on, lease.execution_id))
+    kind = "step.allowed" if action == "allow" else "step.awaiting_approval"
+    assert told[kind] == {
+        "step_id": decision.step_id,
+        "step_type": "tool_call",
+        "target": "charge",
+        "rule_id": "ask",
+        "reason": "small",
+        "policy_hash": hashlib.sha256(text.encode()).hexdigest(),
+    }
+
+
+@scenario("judges")
+@pytest.mark.parametrize("fallback", ["", ", fallback: allow"])
+def test_nothing_is_allowed_by_a_judge_that_there_is_not(on: Deployment, fallback: str) -> None:
+    """Whatever its fallback says: that is for one that does not answer (protocol.md 11.9). The
+    rule's other terms hold.
+    """
+    judge = f"judge: {{instructions: be kind{fallback}}}"
+    limit = "rate_limit: {max_calls: 1, window: 1h}"
+    rules(on, "charge", f"{{decision: judge, {judge}, {limit}}}")
+    lease = start(on)
+    decision = on.agent.submit(lease, call("charge"))
+    assert (decision.decision, decision.reason) == ("denied", "judge not configured")
+    assert on.agent.submit(lease, call("charge")).decision == "rate_limited"
 
 
 @scenario("document order")
@@ -96,22 +134,46 @@ def test_the_first_rule_of_the_document_decides(on: Deployment) -> None:
     assert on.agent.submit(lease, call("clock", kind="local")).decision == "proceed"
 
 
-@scenario("B29")
 @pytest.mark.parametrize(
-    "bundle", ["rules: [", "rules: [{then: {decision: allow}}]", "rules: 5"], ids=[0, 1, 2]
+    "wrong", ["rules: [", "rules: [{then: {decision: allow}}]", "rules: 5"], ids=[0, 1, 2]
 )
-def test_a_bundle_that_is_none_is_refused(on: Deployment, bundle: str) -> None:
+def test_b29_a_bundle_that_is_none_is_refused(on: Deployment, wrong: str) -> None:
     """And the policy that was set before stays."""
     rules(on, "charge", "{decision: deny}")
-    assert code_of(lambda: on.operator.set_policy(AGENT, bundle)) == "validation_error"
+    assert code_of(lambda: on.operator.set_policy(AGENT, wrong)) == "validation_error"
     assert on.agent.submit(start(on), call("charge")).decision == "denied"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["rules: 5", "{", "default_action: allow\nrules: [{then: {decision: allow}}]"],
+    ids=["no rules", "no YAML", "no id"],
+)
+def test_b31_a_policy_that_nobody_can_read_allows_nothing(on: Changeable, broken: str) -> None:
+    """Whoever put it into the file, and whatever it would allow otherwise."""
+    lease = start(on)
+    on.change_file("UPDATE agents SET policy_bundle = ?", broken)
+    decision = on.agent.submit(lease, call())
+    assert (decision.decision, decision.reason) == ("denied", "policy_bundle_invalid")
+    assert decision.rule_id == "bundle-error"
+    assert "policy_hash" not in log(on, lease.execution_id)[-1][1]
+
+
+def test_b31_the_calls_of_an_agent_that_is_gone_are_denied(on: Changeable) -> None:
+    """Its policy is gone with it, though it had none and all was allowed."""
+    lease = start(on)
+    assert on.agent.submit(lease, call()).decision == "proceed"
+    on.change_file("DELETE FROM agents")
+    decision = on.agent.submit(lease, call("other"))
+    assert (decision.decision, decision.reason) == ("denied", "agent_lookup_failed")
+    assert decision.rule_id == "bundle-error"
 
 
 @scenario("strict bundles")
 def test_a_bundle_of_the_first_generation_is_refused(on: Deployment) -> None:
     """Its priorities would mean nothing."""
-    bundle = "rules: [{id: a, priority: 1, then: {decision: allow}}]"
-    assert code_of(lambda: on.operator.set_policy(AGENT, bundle)) == "validation_error"
+    early = "rules: [{id: a, priority: 1, then: {decision: allow}}]"
+    assert code_of(lambda: on.operator.set_policy(AGENT, early)) == "validation_error"
 
 
 def test_a_policy_of_nobody(on: Deployment) -> None:
@@ -126,8 +188,7 @@ def test_a_new_registration_forgets_the_policy(on: Deployment) -> None:
     assert on.agent.submit(start(on), call("charge")).decision == "proceed"
 
 
-@scenario("B28")
-def test_no_policy_allows_what_may_have_happened(on: Deployment) -> None:
+def test_b28_no_policy_allows_what_may_have_happened(on: Deployment) -> None:
     """The rule against a second unknown outcome comes before every bundle."""
     rules(on, "charge", "{decision: allow}")
     lease = start(on)
@@ -140,8 +201,7 @@ def test_no_policy_allows_what_may_have_happened(on: Deployment) -> None:
 # -- rate limits
 
 
-@scenario("B24")
-def test_a_call_beyond_its_limit_is_refused(on: Deployment) -> None:
+def test_b24_a_call_beyond_its_limit_is_refused(on: Deployment) -> None:
     """It is no step, and takes no place: the same call is refused again, not replayed."""
     rules(on, "charge", "{decision: allow, rate_limit: {max_calls: 1, window: 1h}}")
     lease = start(on)
@@ -224,13 +284,42 @@ def test_a_denied_call_counts_against_its_limit(on: Deployment) -> None:
     assert decisions == ["denied", "rate_limited"]
 
 
+def test_a_refused_call_takes_no_place(on: Deployment) -> None:
+    """When there is room again it is the next occurrence, and a later attempt meets it there
+    (protocol.md 6.3).
+    """
+    limited = "{decision: allow, rate_limit: {max_calls: 1, window: 1h}}"
+    rules(on, "charge", limited)
+    lease = start(on)
+    perform(on, lease, call("charge"), 1)
+    assert on.agent.submit(lease, call("charge")).decision == "rate_limited"
+    on.operator.set_policy(AGENT, "")
+    perform(on, lease, call("charge"), 2)
+    occurrences = sorted(it.occurrence for it in on.operator.list_steps(lease.execution_id))
+    assert occurrences == [0, 1]
+    later = next_attempt(on, lease)
+    assert [on.agent.submit(later, call("charge")).result for _ in range(2)] == [1, 2]
+
+
+def test_an_unknown_outcome_is_refused_before_its_limit_counts(on: Deployment) -> None:
+    """The refusal takes no token (protocol.md 7.2 (11)); nor does a replay."""
+    rules(on, "charge", "{decision: allow, rate_limit: {max_calls: 2, window: 1h}}")
+    lease = start(on)
+    on.agent.submit(lease, once("charge"))
+    later = next_attempt(on, lease)
+    assert on.agent.submit(later, once("charge")).decision == "replay"
+    for _ in range(3):
+        assert on.agent.submit(later, once("charge")).decision == "denied"
+    assert on.agent.submit(later, once("charge", "another")).decision == "proceed"
+    assert on.agent.submit(later, once("charge", "a third")).decision == "rate_limited"
+
+
 # -- budgets
 
 ANSWER = {"status": 200, "body": '{"usage": {"prompt_tokens": 30, "completion_tokens": 25}}'}
 
 
-@scenario("B35")
-def test_a_budget_ends_model_calls(on: Deployment) -> None:
+def test_b35_a_budget_ends_model_calls(on: Deployment) -> None:
     """The call that crosses the limit runs; the next one is denied."""
     rules(on, "model", "{decision: allow, budget: {max_tokens: 100}}")
     lease = start(on)
@@ -243,8 +332,7 @@ def test_a_budget_ends_model_calls(on: Deployment) -> None:
     assert told[0]["usage"] == {"input_tokens": 30, "output_tokens": 25}
 
 
-@scenario("B35")
-def test_a_budget_may_ask_instead(on: Deployment) -> None:
+def test_b35_a_budget_may_ask_instead(on: Deployment) -> None:
     """Somebody may grant a call beyond it."""
     budget = "budget: {max_tokens: 50, on_exceed: require_approval}"
     rules(on, "model", f"{{decision: allow, {budget}}}")
@@ -256,10 +344,22 @@ def test_a_budget_may_ask_instead(on: Deployment) -> None:
     later = attempt(on, lease.execution_id)
     decisions = [on.agent.submit(later, call("model", kind="llm_call")).decision for _ in range(2)]
     assert decisions == ["replay", "proceed"]
+    asked = dict(log(on, lease.execution_id))["step.awaiting_approval"]
+    assert (asked["rule_id"], asked["reason"]) == ("ask", "execution_token_budget_exceeded")
 
 
-@scenario("B35")
-def test_only_model_calls_use_a_budget_up(on: Deployment) -> None:
+@scenario("parking")
+def test_a_limit_comes_before_a_budget(on: Deployment) -> None:
+    """A call beyond both is refused by its limit, and is no step (protocol.md 7.2 (14))."""
+    limit = "rate_limit: {max_calls: 1, window: 1h}"
+    rules(on, "model", f"{{decision: allow, budget: {{max_tokens: 50}}, {limit}}}")
+    lease = start(on)
+    perform(on, lease, call("model", kind="llm_call"), ANSWER)
+    again = on.agent.submit(lease, call("model", kind="llm_call"))
+    assert (again.decision, again.reason) == ("rate_limited", "rate_limit_exceeded")
+
+
+def test_b35_only_model_calls_use_a_budget_up(on: Deployment) -> None:
     """A tool that talks of tokens spends none."""
     rules(on, "model", "{decision: allow, budget: {max_tokens: 50}}")
     lease = start(on)
@@ -309,6 +409,23 @@ def test_past_calls_are_tried_again(on: Deployment) -> None:
     strict = "rules: [{id: no, when: {target: search}, then: {decision: deny}}]"
     report = on.operator.test_policy(AGENT, strict, execution_id=lease.execution_id)
     assert [it.failure for it in report.results] == ["", "deny, want allow"]
+
+
+@scenario("policy tests")
+def test_nothing_is_expected_where_no_policy_was_asked(on: Deployment) -> None:
+    """Of a call that was refused because the outcome of its twin is unknown (protocol.md 11.10)."""
+    rules(on, "charge", "{decision: allow}")
+    lease = start(on)
+    on.agent.submit(lease, once("charge"))
+    later = next_attempt(on, lease)
+    assert [on.agent.submit(later, once("charge")).decision for _ in range(2)] == [
+        "replay",
+        "denied",
+    ]
+    strict = "rules: [{id: no, when: {target: charge}, then: {decision: deny}}]"
+    report = on.operator.test_policy(AGENT, strict, execution_id=lease.execution_id)
+    told = {it.was_rule: (it.expect, it.passed) for it in report.results}
+    assert told == {"ask": ("allow", False), "__indeterminate_retry": ("", True)}
 
 
 @scenario("policy tests")

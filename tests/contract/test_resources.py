@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
 
 from rebuno_sync.types import Capture, CaptureFailure, LeaseKey, Proposal, Registration, Touched
 
-from .deployments import Deployment
+from .deployments import AGENT, Deployment
 from .moves import attempt, call, code_of, log, next_attempt, once, perform, start
 from .scenarios import scenario
 
@@ -103,6 +104,7 @@ def test_a_resource_is_bound_to_one_thing(on: Deployment) -> None:
     on.agent.resources.bind(lease, "repo", '{"n": 1, "path": "/a"}')
     assert code_of(lambda: on.agent.resources.bind(lease, "repo", "2")) == "conflict"
     assert code_of(lambda: on.agent.resources.bind(lease, "other", "2")) == "not_found"
+    assert code_of(lambda: on.agent.resources.bind(lease, "repo", "null")) == "validation_error"
     view = on.agent.resources.register(next_attempt(on, lease), REPO)
     assert view.binding == {"path": "/a", "n": 1}
     assert len(told(on, lease.execution_id, "resource.bound")) == 1
@@ -224,6 +226,42 @@ def test_a_capture_of_no_use_is_told(on: Deployment) -> None:
     assert on.operator.fork_points(lease.execution_id).checkpoints == []
 
 
+@scenario("forks", "subagents")
+def test_a_subagents_step_counts_as_a_change(on: Deployment) -> None:
+    """When the subagent has ended."""
+    lease = registered(on)
+    step_id = on.agent.submit(lease, changing()).step_id
+    spawned_by = {"execution_id": lease.execution_id, "step_id": step_id}
+    child = on.operator.create(AGENT, spawned_by=spawned_by)
+    on.agent.complete(attempt(on, child.id), "null")
+    assert on.agent.resources.register(lease, REPO).count == 1
+
+
+@scenario("forks", "sessions")
+def test_the_next_of_a_session_inherits_its_resources(on: Deployment) -> None:
+    """Bound to the same thing, with a history of their own; it is told before the execution
+    starts (protocol.md 9.6).
+    """
+    name = f"session {uuid.uuid4()}"
+    first, second = (on.operator.create(AGENT, session=name) for _ in range(2))
+    lease = attempt(on, first.id)
+    on.agent.resources.register(lease, REPO)
+    on.agent.resources.bind(lease, "repo", '{"path": "/a"}')
+    perform(on, lease, changing())
+    capture(on, lease, "c1")
+    on.agent.complete(lease, "null")
+    assert [kind for kind, _ in log(on, second.id)][:4] == [
+        "execution.created",
+        "resource.registered",
+        "resource.bound",
+        "execution.started",
+    ]
+    view = on.agent.resources.register(attempt(on, second.id), REPO)
+    assert (view.generation, view.count, view.checkpoint_ref) == (0, 0, None)
+    assert (view.binding, view.covered) == ({"path": "/a"}, False)
+    assert len(told(on, second.id, "resource.registered")) == 1
+
+
 # -- forks
 
 
@@ -279,3 +317,82 @@ def test_a_fork_between_captures_takes_the_last_one(on: Deployment) -> None:
     assert first.restoration == {"repo": {"covered": False}}
     view = on.agent.resources.register(attempt(on, first.id), REPO)
     assert (view.checkpoint_ref, view.count) == (None, 0)
+
+
+# -- sessions
+
+
+@pytest.fixture
+def session() -> str:
+    """One that nobody else uses."""
+    return f"session {uuid.uuid4()}"
+
+
+def in_session(on: Deployment, session: str, **more: str) -> LeaseKey:
+    """The first attempt of the next execution of a session."""
+    return attempt(on, on.operator.create(AGENT, session=session, **more).id)
+
+
+def worked(on: Deployment, session: str) -> str:
+    """The id of an execution of the session that has changed and captured its resource."""
+    lease = in_session(on, session)
+    on.agent.resources.register(lease, REPO)
+    on.agent.resources.register(lease, REPO._replace(key="unbound", coverage_reuse=True))
+    on.agent.resources.bind(lease, "repo", '{"path": "/a"}')
+    perform(on, lease, changing())
+    capture(on, lease, "c1")
+    on.agent.complete(lease, "1")
+    return lease.execution_id
+
+
+@scenario("forks")
+def test_a_session_keeps_its_resources(on: Deployment, session: str) -> None:
+    """The next execution finds each as it is bound, unchanged as yet, with nothing captured; its
+    log tells of them before it begins."""
+    worked(on, session)
+    lease = in_session(on, session)
+    begun = [(kind, it.get("key")) for kind, it in log(on, lease.execution_id)]
+    assert begun[:6] == [
+        ("execution.created", None),
+        ("resource.registered", "repo"),
+        ("resource.bound", "repo"),
+        ("resource.registered", "unbound"),
+        ("execution.started", None),
+        ("dispatch.queued", None),
+    ]
+    points = on.operator.fork_points(lease.execution_id)
+    assert (points.resources, points.checkpoints) == ({"repo": 2, "unbound": 4}, [])
+    view = on.agent.resources.register(lease, REPO)
+    assert (view.binding, view.checkpoint_ref, view.covered) == ({"path": "/a"}, None, False)
+    assert (view.generation, view.count, view.registered_seq) == (0, 0, 2)
+    assert perform(on, lease, changing()).resources == (Touched("repo", 1, True),)
+    other = REPO._replace(driver_id="svn")
+    assert code_of(lambda: on.agent.resources.register(lease, other)) == "conflict"
+    assert len(told(on, lease.execution_id, "resource.registered")) == 2
+
+
+@scenario("forks")
+def test_resources_come_from_the_last_that_completed(on: Deployment, session: str) -> None:
+    """What failed leaves none; all before it are handed on, whether used or not."""
+    worked(on, session)
+    on.agent.complete(in_session(on, session), "2")
+    failed = in_session(on, session)
+    on.agent.resources.register(failed, REPO._replace(key="of-the-failed-one"))
+    on.agent.fail(failed, "it went wrong")
+    last = in_session(on, session)
+    assert on.operator.fork_points(last.execution_id).resources.keys() == {"repo", "unbound"}
+    assert on.agent.resources.register(last, REPO).binding == {"path": "/a"}
+
+
+@scenario("forks")
+def test_resources_stay_in_their_session(on: Deployment, session: str) -> None:
+    """One that goes on from another's state in a session of its own begins without any, and so
+    does a fork that has one of its own."""
+    parent = worked(on, session)
+    lease = in_session(on, f"{session} b", parent_execution_id=parent)
+    assert on.agent.previous(lease.execution_id) == 1
+    assert on.operator.fork_points(lease.execution_id).resources == {}
+    at = on.operator.fork_points(parent).latest_seq - 1
+    fork = on.operator.fork(parent, at, session=f"{session} c")
+    view = on.agent.resources.register(attempt(on, fork.id), REPO)
+    assert (view.binding, view.checkpoint_ref) == (None, "c1")

@@ -69,6 +69,19 @@ def test_however_one_ends_the_next_begins(on: Deployment, name: str) -> None:
 
 
 @scenario("sessions")
+def test_an_execution_that_waits_keeps_its_session(on: Deployment, name: str) -> None:
+    """While it waits for a person, the next one does not begin."""
+    rules(on, "charge", "{decision: require_approval}")
+    first, second = in_session(on, name), in_session(on, name)
+    approval_id = on.agent.submit(attempt(on, first.id), call("charge")).approval_id
+    assert on.operator.get(first.id).status == "blocked"
+    assert on.operator.get(second.id).status == "pending"
+    on.operator.deny_approval(approval_id, "alice")
+    complete(on, first, None)
+    assert on.operator.get(second.id).status == "running"
+
+
+@scenario("sessions")
 def test_sessions_do_not_wait_for_each_other(on: Deployment, name: str) -> None:
     """Nor does one without a session."""
     in_session(on, name)
@@ -146,6 +159,17 @@ def test_a_session_goes_on_from_the_last_that_completed(on: Deployment, name: st
     assert on.agent.previous(fourth.id) == "another answer"
 
 
+@scenario("sessions")
+def test_agents_share_a_session(on: Deployment, name: str) -> None:
+    """One at a time, whoever's it is (protocol.md 9.2)."""
+    on.register("other")
+    mine = in_session(on, name)
+    theirs = on.operator.create("other", session=name)
+    assert theirs.status == "pending"
+    complete(on, mine, None)
+    assert on.operator.get(theirs.id).status == "running"
+
+
 @scenario("previous")
 def test_a_session_hands_over_within_an_agent(on: Deployment, name: str) -> None:
     """What another agent left in the same session is not for this one."""
@@ -157,8 +181,7 @@ def test_a_session_hands_over_within_an_agent(on: Deployment, name: str) -> None
     assert on.agent.previous(in_session(on, name).id) == "mine"
 
 
-@scenario("B39")
-def test_a_parent_has_completed_and_is_of_the_same_agent(on: Deployment) -> None:
+def test_b39_a_parent_has_completed_and_is_of_the_same_agent(on: Deployment) -> None:
     """Whoever still runs, failed, or is of another agent, has no state to go on from."""
     running = start(on)
 
@@ -176,8 +199,7 @@ def test_a_parent_has_completed_and_is_of_the_same_agent(on: Deployment) -> None
     assert refused == "conflict"
 
 
-@scenario("B39")
-def test_a_parent_begins_a_new_session_only(on: Deployment, name: str) -> None:
+def test_b39_a_parent_begins_a_new_session_only(on: Deployment, name: str) -> None:
     """An existing one goes on from its own last execution."""
     parent = create(on)
     complete(on, parent, "left")
@@ -189,8 +211,7 @@ def test_a_parent_begins_a_new_session_only(on: Deployment, name: str) -> None:
     assert on.agent.previous(fresh.id) == "left"
 
 
-@scenario("B39")
-def test_a_parent_without_a_session(on: Deployment) -> None:
+def test_b39_a_parent_without_a_session(on: Deployment) -> None:
     """It runs at once."""
     parent = create(on)
     complete(on, parent, "left", "a state")
@@ -198,6 +219,17 @@ def test_a_parent_without_a_session(on: Deployment) -> None:
     assert (child.status, child.parent_execution_id) == ("running", parent.id)
     assert log(on, child.id)[1][1]["parent_execution_id"] == parent.id
     assert on.agent.previous(child.id) == "a state"
+
+
+@scenario("previous", "forks")
+def test_a_fork_goes_on_from_where_its_source_did(on: Deployment, name: str) -> None:
+    """Also in a session of its own: it has its source's parent (protocol.md 9.2, 9.5)."""
+    first, second = in_session(on, name), in_session(on, name)
+    complete(on, first, None, {"turn": 1})
+    for session in ("", f"fork of {name}"):
+        fork = on.operator.fork(second.id, 1, session)
+        assert (fork.status, fork.parent_execution_id) == ("running", first.id)
+        assert on.agent.previous(fork.id) == {"turn": 1}
 
 
 @scenario("previous")

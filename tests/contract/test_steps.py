@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from rebuno_sync.errors import ConflictError
 from rebuno_sync.types import Proposal, StepDecision
 
 from .deployments import Deployment
 from .moves import (
+    asks,
     attempt,
     call,
     code_of,
@@ -19,6 +21,7 @@ from .moves import (
     next_attempt,
     once,
     perform,
+    rules,
     start,
 )
 from .scenarios import scenario
@@ -31,9 +34,21 @@ INDETERMINATE = {
 REFUSED = "prior attempt outcome unknown; retry refused"
 
 
-@scenario("B2")
-@scenario("B4")
-def test_a_recorded_step_is_replayed_to_a_later_attempt(on: Deployment) -> None:
+def test_b02_a_recorded_step_is_replayed_under_another_dispatch(on: Deployment) -> None:
+    """A dispatch that follows an approval meets what was recorded under the first, by its id."""
+    rules(on, "charge", "{decision: require_approval}")
+    lease = start(on)
+    first = perform(on, lease, call("search", {"q": "x"}), {"hits": [1, 2]})
+    approval_id = on.agent.submit(lease, call("charge")).approval_id
+    on.operator.grant_approval(approval_id, "alice")
+    later = attempt(on, lease.execution_id)
+    assert later.dispatch_id != lease.dispatch_id
+    replay = on.agent.submit(later, call("search", {"q": "x"}))
+    assert (replay.decision, replay.step_id) == ("replay", first.step_id)
+    assert replay.result == {"hits": [1, 2]}
+
+
+def test_b04_a_recorded_step_is_replayed_to_a_later_attempt(on: Deployment) -> None:
     """After the lease ran out, the same dispatch brings a next attempt, and it meets the result."""
     lease = start(on)
     first = perform(on, lease, call("search", {"q": "x"}), {"hits": [1, 2]})
@@ -70,8 +85,7 @@ def test_recorded_text_comes_back_unchanged_in_value(on: Deployment, text: str) 
     assert on.agent.submit(later, Proposal("tool_call", "t", text)).result == json.loads(text)
 
 
-@scenario("B3")
-def test_identical_calls_of_one_attempt_are_different_steps(on: Deployment) -> None:
+def test_b03_identical_calls_of_one_attempt_are_different_steps(on: Deployment) -> None:
     """The second submit of a call is its occurrence 1, not a replay of the first."""
     lease = start(on)
     first, second = on.agent.submit(lease, call()), on.agent.submit(lease, call())
@@ -172,9 +186,7 @@ def test_an_open_step_proceeds_again(on: Deployment) -> None:
     assert on.agent.complete_step(later, first.step_id, "1").decision == "recorded"
 
 
-@scenario("B12")
-@scenario("B28")
-def test_an_orphan_that_must_not_run_twice_is_indeterminate(on: Deployment) -> None:
+def test_b12_b28_an_orphan_that_must_not_run_twice_is_indeterminate(on: Deployment) -> None:
     """An at_most_once step that was cut down fails as indeterminate, with the text that says what
     to do.
     """
@@ -197,8 +209,7 @@ def test_an_orphan_that_must_not_run_twice_is_indeterminate(on: Deployment) -> N
     )
 
 
-@scenario("B28")
-def test_an_unknown_outcome_is_not_answered_by_trying_again(on: Deployment) -> None:
+def test_b28_an_unknown_outcome_is_not_answered_by_trying_again(on: Deployment) -> None:
     """After an indeterminate end the same call is denied, other args proceed, and it is so for
     later attempts.
     """
@@ -234,8 +245,7 @@ def test_an_unknown_outcome_is_not_answered_by_trying_again(on: Deployment) -> N
     assert on.agent.submit(lease, once("charge", 5)) == denied
 
 
-@scenario("B28")
-def test_only_the_same_at_most_once_call_is_refused(on: Deployment) -> None:
+def test_b28_only_the_same_at_most_once_call_is_refused(on: Deployment) -> None:
     """The rule looks at kind, target, args and the present idempotency: anything else proceeds."""
     lease = start(on)
     on.agent.submit(lease, once())
@@ -273,6 +283,36 @@ def test_idempotency_is_judged_by_the_present_request(on: Deployment) -> None:
     first = on.agent.submit(lease, once("charge"))
     later = next_attempt(on, lease)
     assert on.agent.submit(later, call("charge")) == StepDecision("proceed", first.step_id)
+
+
+@pytest.mark.parametrize("idempotency", ["", "exactly_once", "AT_MOST_ONCE"])
+def test_any_other_idempotency_is_safe_to_retry(on: Deployment, idempotency: str) -> None:
+    """Only `at_most_once` has a special meaning (protocol.md 3.2); nothing stands for the default,
+    and kinds are free as well.
+    """
+    odd = call("charge", kind="odd")._replace(idempotency=idempotency)  # type: ignore[arg-type]
+    lease = start(on)
+    first = on.agent.submit(lease, odd)
+    assert on.agent.submit(next_attempt(on, lease), odd) == first
+    (step,) = on.operator.list_steps(lease.execution_id)
+    assert (step.kind, step.idempotency) == ("odd", idempotency or "safe_to_retry")
+
+
+@scenario("outcome conflicts")
+@pytest.mark.parametrize("granted", [False, True])
+def test_only_a_step_that_runs_has_an_outcome(on: Deployment, granted: bool) -> None:
+    """One that waits for a person, or was granted and has not begun, is a conflict that names its
+    status (protocol.md 8.1 (3)).
+    """
+    lease, approval = asks(on, call("charge"))
+    if granted:
+        on.operator.grant_approval(approval.id, "alice")
+        lease = attempt(on, lease.execution_id)
+    before = log(on, lease.execution_id)
+    for settle in (on.agent.complete_step, on.agent.fail_step):
+        with pytest.raises(ConflictError, match="allowed" if granted else "awaiting_approval"):
+            settle(lease, approval.step_id, "1")
+    assert log(on, lease.execution_id) == before
 
 
 def test_an_outcome_is_recorded_once(on: Deployment) -> None:
@@ -314,8 +354,7 @@ def test_a_settled_step_answers_a_superseded_attempt(on: Deployment) -> None:
     assert (again.decision, again.result) == ("replay", "kept")
 
 
-@scenario("B7")
-def test_a_superseded_attempt_records_nothing(on: Deployment) -> None:
+def test_b07_a_superseded_attempt_records_nothing(on: Deployment) -> None:
     """Once a next attempt exists, the old one is refused; the new one proceeds and settles."""
     lease = start(on)
     step_id = on.agent.submit(lease, call()).step_id
@@ -327,8 +366,7 @@ def test_a_superseded_attempt_records_nothing(on: Deployment) -> None:
     assert on.operator.get_step(lease.execution_id, step_id).result == 2
 
 
-@scenario("B33")
-def test_terminal_steps_can_be_listed_alone(on: Deployment) -> None:
+def test_b33_terminal_steps_can_be_listed_alone(on: Deployment) -> None:
     """`terminal` leaves out open steps and keeps succeeded, failed, denied and cancelled ones."""
     lease = start(on)
     on.agent.submit(lease, once())

@@ -148,6 +148,16 @@ def test_only_an_executing_step_of_a_live_execution_is_stood_for(on: Deployment)
     assert code_of(lambda: spawned(on, lease.execution_id, open_step)) == "conflict"
 
 
+@scenario("subagents")
+def test_a_subagent_says_whose_it_is(on: Deployment) -> None:
+    """In its first event; the step is its key unless another one is given (protocol.md 9.1)."""
+    lease = start(on)
+    step_id, child = spawn(on, lease)
+    assert child.idempotency_key == step_id
+    spawned_by = {"execution_id": lease.execution_id, "step_id": step_id}
+    assert log(on, child.id)[0][1]["spawned_by"] == spawned_by
+
+
 @scenario("subagents", "sessions")
 def test_a_subagent_is_not_of_its_parents_session(on: Deployment) -> None:
     """It would wait for its parent to end, and the parent for it."""
@@ -194,9 +204,8 @@ def test_a_step_that_must_not_run_twice_is_settled_by_its_subagent(on: Deploymen
     assert (decision.decision, decision.result) == ("replay", "an answer")
 
 
-@scenario("B40")
 @pytest.mark.parametrize("end", ["cancelled", "completed", "failed"])
-def test_what_an_execution_spawned_ends_with_it(on: Deployment, end: str) -> None:
+def test_b40_what_an_execution_spawned_ends_with_it(on: Deployment, end: str) -> None:
     """Child and grandchild, however it ends."""
     lease = start(on)
     _, child = spawn(on, lease)
@@ -213,6 +222,20 @@ def test_what_an_execution_spawned_ends_with_it(on: Deployment, end: str) -> Non
         found = on.operator.get(descendant.id)
         assert (found.status, found.failure_reason) == ("cancelled", "parent_agent_terminal")
     assert kinds(on, lease.execution_id)[-1 if end != "cancelled" else -2] == f"execution.{end}"
+
+
+@scenario("subagents", "sessions")
+def test_a_subagent_that_waits_for_its_session_ends_too(on: Deployment) -> None:
+    """It never began; those of other parents in the session go on."""
+    name = f"session {uuid.uuid4()}"
+    holder = on.operator.create(AGENT, session=name)
+    lease = start(on)
+    step_id = on.agent.submit(lease, call("ask")).step_id
+    child = spawned(on, lease.execution_id, step_id, session=name)
+    assert child.status == "pending"
+    on.agent.complete(lease, "null")
+    assert on.operator.get(child.id).failure_reason == "parent_agent_terminal"
+    assert on.operator.get(holder.id).status == "running"
 
 
 @scenario("subagents", "wake", "on demand")

@@ -15,9 +15,7 @@ from support.waiting import wait_until
 
 from rebuno_sync.clock import ManualClock
 from rebuno_sync.errors import APIError, ConflictError, ExecutionCancelled
-from rebuno_sync.kernel import Kernel, executions, suspension
-from rebuno_sync.kernel.moment import Moment
-from rebuno_sync.kernel.store import Connection
+from rebuno_sync.kernel import Kernel
 from rebuno_sync.types import Approval, ApprovalStatus, LeaseKey
 
 from .moves import AGENT, attempt, call, kinds, once, perform, start
@@ -377,14 +375,6 @@ def test_a_denial_without_a_rationale_has_the_protocols_reason(kernel: Kernel) -
     }
 
 
-def test_the_calls_of_an_agent_that_is_gone_are_denied(kernel: Kernel) -> None:
-    """Its policy is gone with it, so nothing is allowed (row B31)."""
-    lease = start(kernel)
-    kernel._store().write(lambda db: db.execute("DELETE FROM agents"), durable=False)
-    decision = kernel.agent.submit(lease, call())
-    assert (decision.decision, decision.reason) == ("denied", "agent_lookup_failed")
-
-
 def test_a_kernel_that_cannot_read_policies_decides_nothing(path: Path, tmp_path: Path) -> None:
     """Without the extra the call fails and is not recorded: it is no fault of the bundle."""
     with Kernel(path) as kernel:
@@ -396,38 +386,3 @@ def test_a_kernel_that_cannot_read_policies_decides_nothing(path: Path, tmp_path
         assert answer["code"] == "internal_error"
         assert "Install rebuno-sync[kernel]" in answer["message"]
         assert kernel.list_steps(answer["execution"]) == []
-
-
-def redelivered(kernel: Kernel, lease: LeaseKey) -> LeaseKey:
-    """An attempt while the approval still waits: kernels before the subagents make one when
-    another approval of the execution is decided."""
-    now = Moment.of(kernel.core.clock)
-
-    def work(db: Connection) -> None:
-        n = executions.get(db, lease.execution_id).n
-        suspension.queue_dispatch(db, n, now)
-
-    kernel._store().write(work, durable=False)
-    return attempt(kernel, lease.execution_id)
-
-
-def test_a_step_that_still_waits_blocks_again(kernel: Kernel) -> None:
-    """On the same approval; nothing new is asked (row B10)."""
-    lease, approval = asked(kernel)
-    again = kernel.agent.submit(redelivered(kernel, lease), once())
-    assert (again.decision, again.step_id) == ("blocked", approval.step_id)
-    assert again.approval_id == approval.id
-    assert kernel.list_approvals() == [approval]
-
-
-def test_a_new_step_of_a_blocked_execution_is_none(kernel: Kernel) -> None:
-    """What was recorded still replays, and what is new is neither recorded nor judged
-    (protocol.md 7.2, 9)."""
-    kernel.set_policy(AGENT, ASK)
-    lease = start(kernel)
-    perform(kernel, lease, call())
-    kernel.agent.submit(lease, once())
-    later = redelivered(kernel, lease)
-    new = kernel.agent.submit(later, call("new"))
-    assert (new.decision, new.step_id) == ("execution_blocked", "")
-    assert len(kernel.list_steps(lease.execution_id)) == 2

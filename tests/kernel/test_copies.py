@@ -84,6 +84,15 @@ def test_an_execution_moves_to_another_file(kernel: Kernel, other: Kernel) -> No
     assert other.export_execution(execution.id) == text
 
 
+def test_steps_keep_their_order(kernel: Kernel, other: Kernel) -> None:
+    """A later attempt there is told them as they were recorded here."""
+    lease = start(kernel)
+    done = [perform(kernel, lease, call("work", n)) for n in range(20)]
+    other.import_execution(kernel.export_execution(lease.execution_id))
+    for one in (kernel, other):
+        assert [step.step_id for step in one.agent.recorded(lease.execution_id)] == done
+
+
 def test_an_execution_that_has_not_ended_goes_on(kernel: Kernel, other: Kernel) -> None:
     """What was recorded replays, what was under way is met as after a crash."""
     lease = start(kernel)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,26 @@ def test_the_log_stays_short_when_records_are_large(path: Path) -> None:
         for number in range(60):
             kernel.agent.submit(lease, call("big", "x" * 1_000_000 + str(number)))
             assert _log_bytes(path) < LARGEST_LOG_BYTES
+
+
+@pytest.mark.slow
+def test_the_log_is_short_again_after_a_long_reader(path: Path) -> None:
+    """A program that reads as of one instant keeps the log while it does. Soon after its end the
+    log is short again, without another megabyte being written."""
+    with Kernel(path) as kernel, closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        kernel.register_agent(AGENT)
+        lease = start(kernel)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM steps").fetchall()
+        for number in range(42):
+            kernel.agent.submit(lease, call("big", "x" * 1_000_000 + str(number)))
+        assert _log_bytes(path) > LARGEST_LOG_BYTES
+        assert reader.execute("SELECT count(*) FROM steps").fetchall() == [(0,)]
+        reader.execute("COMMIT")
+        for number in range(60):
+            kernel.agent.submit(lease, call("small", number))
+        assert _log_bytes(path) < LARGEST_LOG_BYTES
+    check_file(path)
 
 
 @pytest.mark.slow

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from support.children import ChildScript
-from support.histories import check_file, check_history
+from support.histories import all_events, check_file, check_history
 from support.waiting import wait_until
 
 from rebuno_sync.clock import SYSTEM
@@ -19,7 +19,7 @@ from rebuno_sync.kernel import Kernel
 from rebuno_sync.kernel.store import Database, Store
 from rebuno_sync.types import Renewal
 
-from .moves import AGENT, attempt, call, kinds, perform, start
+from .moves import AGENT, attempt, call, perform, start
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -226,27 +226,41 @@ def test_every_waiter_is_woken(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_c28_a_crowd_of_processes_and_threads_shares_a_file(path: Path) -> None:
-    """Four processes of four threads run 25 steps each, beside a reader: nobody hears of a locked
-    database.
+def test_c28_a_crowd_of_processes_and_threads_shares_a_file(path: Path, tmp_path: Path) -> None:
+    """Eight processes of eight threads record 100 steps each, beside a reader of 5 s, a backup and
+    a program that holds the write lock for 3 s: nobody hears of a locked database, nothing is lost.
     """
-    with Kernel(path) as kernel:
+    copy_path = tmp_path / "copy.db"
+    crowd = ChildScript(PROGRAMS / "crowd.py", tmp_path, db=path, agent=AGENT, threads=8)
+    stranger = ChildScript(PROGRAMS / "stranger.py", tmp_path, db=path)
+    with Kernel(path) as kernel, ExitStack() as processes:
         kernel.register_agent(AGENT)
-        crowd = ChildScript(PROGRAMS / "crowd.py", path.parent, db=path, agent=AGENT, threads=4)
-        children = [crowd.start(steps=25) for _ in range(4)]
-        try:
-            results = [child.result(120) for child in children]
-        finally:
-            for child in children:
-                child.kill()
+        start(kernel)
+        reader = processes.enter_context(stranger.start(begin="BEGIN", seconds=5))
+        reader.hears("holds")
+        children = [processes.enter_context(crowd.start(steps=100)) for _ in range(8)]
+        for child in children:
+            child.hears("open", 60)
+        kernel.backup(copy_path)
+        writer = processes.enter_context(stranger.start(begin="BEGIN IMMEDIATE", seconds=3))
+        writer.hears("holds", 60)
+        results = [child.result(120) for child in children]
+        assert reader.result() == writer.result() == {"changed": False}
         ids = [execution_id for result in results for execution_id in result["executions"]]
-        assert len(set(ids)) == 16
+        assert len(set(ids)) == 64
         for execution_id in ids:
-            assert kernel.get(execution_id).output == 25
-            assert len(kernel.list_steps(execution_id)) == 25
-            assert len(kinds(kernel, execution_id)) == 4 + 25 * 4 + 1
+            steps = kernel.list_steps(execution_id)
+            assert sorted(step.result for step in steps) == list(range(100))
+            assert len(all_events(kernel, execution_id)) == 4 + 100 * 4 + 1
+            assert kernel.get(execution_id).output == 100
             check_history(kernel, execution_id)
     check_file(path)
+    check_file(copy_path)
+    with Kernel(copy_path) as copy:
+        copied = copy.list(limit=200).executions
+        assert any(execution.status == "running" for execution in copied)
+        for execution in copied:
+            check_history(copy, execution.id)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from rebuno_sync.errors import APIError, ExecutionCancelled
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.types import LeaseKey, Renewal
 
-from .moves import AGENT, attempt, call, kinds, once, perform, start
+from .moves import AGENT, ask_for, attempt, call, kinds, once, perform, start
 
 DEADLINE = 600.0
 OVER = "execution_terminal"
@@ -95,6 +95,58 @@ def test_a_deadline_ends_what_is_still_queued(timed: Kernel, clock: ManualClock)
     ended = timed.get(execution.id)
     assert (ended.status, ended.failure_reason) == ("cancelled", "deadline_exceeded")
     assert kinds(timed, execution.id)[3:] == ["execution.cancelled"]
+
+
+def test_a_deadline_counts_while_an_execution_waits_for_its_session(
+    timed: Kernel, clock: ManualClock
+) -> None:
+    """It is cancelled without having begun, and the one that comes after it begins (protocol.md
+    9.2).
+    """
+    first, late = (timed.create(AGENT, session="s") for _ in range(2))
+    lease = attempt(timed, first.id)
+    clock.advance(DEADLINE / 2)
+    last = timed.create(AGENT, session="s")
+    timed.agent.complete(lease, "null")
+    assert timed.get(late.id).status == "running"
+    clock.advance(DEADLINE / 2)
+    ended = timed.get(late.id)
+    assert (ended.status, ended.failure_reason) == ("cancelled", "deadline_exceeded")
+    assert timed.get(last.id).status == "running"
+    waiting = timed.create(AGENT, session="s")
+    clock.advance(DEADLINE / 2)
+    assert timed.get(last.id).status == "cancelled"
+    assert timed.get(waiting.id).status == "running"
+
+
+def test_a_deadline_that_passes_before_a_session_gets_there(
+    timed: Kernel, clock: ManualClock
+) -> None:
+    """Nothing of it was ever started."""
+    timed.create(AGENT, session="s")
+    clock.advance(1)
+    waiting = timed.create(AGENT, session="s")
+    clock.advance(DEADLINE)
+    assert timed.get(waiting.id).failure_reason == "deadline_exceeded"
+    assert kinds(timed, waiting.id) == ["execution.created", "execution.cancelled"]
+
+
+def test_a_deadline_closes_what_was_asked(timed: Kernel, clock: ManualClock) -> None:
+    """As a cancel does (protocol.md 9.4)."""
+    ask_for(timed, "charge")
+    lease = start(timed)
+    open_step = timed.agent.submit(lease, call("open")).step_id
+    approval_id = timed.agent.submit(lease, call("charge")).approval_id
+    clock.advance(DEADLINE)
+    closed = timed.get_approval(approval_id)
+    assert (closed.status, closed.rationale) == ("expired", "execution_cancelled")
+    assert kinds(timed, lease.execution_id)[-4:] == [
+        "execution.cancelled",
+        "approval.expired",
+        "step.denied",
+        "step.cancelled",
+    ]
+    assert timed.get_step(lease.execution_id, open_step).error == {"reason": "execution_cancelled"}
 
 
 def test_before_its_deadline_nothing_happens(timed: Kernel, clock: ManualClock) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,34 +238,3 @@ def test_an_agents_requests_are_for_its_own_executions(
     assert wire.act("GET", other, agent=AGENT).status == 200
     assert wire.act("GET", other, agent="other").status == 403
     assert wire.act("GET", f"/v0/executions/{NOBODY}", agent="other").status == 404
-
-
-# -- what a body asks for besides
-
-
-def test_a_fork_with_a_policy_of_its_own_needs_the_scope_of_policies(
-    wire: Wire, kernel: Kernel
-) -> None:
-    """``policies:write`` besides ``executions:write``; a fork of that fork inherits the policy
-    without it (protocol.md 9.5)."""
-    source = kernel.create(AGENT)
-    bundle = "default_action: allow\nrules: []\n"
-    body = json.dumps({"at_seq": 1, "policy_bundle": bundle}).encode()
-    some, both = (
-        kernel.create_key("forks", scopes).token
-        for scopes in (
-            [Scope.EXECUTIONS_WRITE],
-            [Scope.EXECUTIONS_WRITE, Scope.POLICIES_WRITE],
-        )
-    )
-
-    def fork(token: str, of: str, body: bytes) -> Answer:
-        headers = {"Authorization": f"Bearer {token}"}
-        return wire.send("POST", f"/v0/executions/{of}/fork", body, headers)
-
-    refused = fork(some, source.id, body)
-    assert (refused.status, refused.code) == (403, "forbidden")
-    assert "policies:write" in refused.json["message"]
-    made = fork(both, source.id, body)
-    assert made.status == 201
-    assert fork(some, made.json["id"], b'{"at_seq": 1}').status == 201

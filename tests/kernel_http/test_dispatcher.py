@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import uuid
 from collections.abc import Iterator
@@ -86,61 +85,6 @@ def test_agents_without_a_webhook_are_left_to_their_hosts(kernel: Kernel, inbox:
 
 
 # -- what an answer means
-
-
-def test_b21_a_delivery_keeps_its_lease(kernel: Kernel, inbox: Inbox, clock: ManualClock) -> None:
-    """An answer of 2xx is acknowledged in the log, and the attempt has its lease until that runs
-    out; a heartbeat keeps it."""
-    lease = start(kernel, inbox)
-    assert _events(kernel, lease.execution_id, "dispatch.acked") == [1]
-    for _ in range(3):
-        clock.advance(100)
-        Wire(kernel, clock).act("POST", path_of(lease, "/heartbeat"), None, lease)
-    assert inbox.round() == []
-    clock.advance(121)
-    assert inbox.lease(lease.execution_id) == lease._replace(attempt=2)
-
-
-def test_b18_503_then_200(kernel: Kernel, inbox: Inbox, clock: ManualClock) -> None:
-    """The second attempt is acknowledged, after the back-off and not before."""
-    inbox.answer = lambda sent: 503 if sent.lease.attempt == 1 else 200
-    execution = kernel.create(AGENT)
-    inbox.round()
-    clock.advance(0.99)
-    assert inbox.round() == []
-    clock.advance(0.5)
-    assert [sent.lease.attempt for sent in inbox.round()] == [2]
-    assert _events(kernel, execution.id, "dispatch.failed") == [1]
-    assert _events(kernel, execution.id, "dispatch.acked") == [2]
-    assert kernel.get(execution.id).status == "running"
-
-
-@pytest.mark.parametrize("status", [400, 404, 410, 302, 500, 502])
-def test_b19_a_delivery_that_fails_for_good(twice: Kernel, clock: ManualClock, status: int) -> None:
-    """As many calls as attempts, one `dispatch.failed` for each, and the execution has failed."""
-    inbox = Inbox(twice)
-    inbox.answer = lambda _: status
-    execution = twice.create(AGENT)
-    for _ in range(6):
-        inbox.round()
-        clock.advance(40)
-    assert len(inbox.sent) == 2
-    assert _events(twice, execution.id, "dispatch.failed") == [1, 2]
-    ended = twice.get(execution.id)
-    assert (ended.status, ended.failure_reason) == ("failed", "dispatch_exhausted")
-    assert twice.events(execution.id)[-1].type == "execution.failed"
-
-
-def test_b20_an_agent_that_takes_and_does_nothing(twice: Kernel, clock: ManualClock) -> None:
-    """The claim after the last attempt ends the execution; it is not delivered."""
-    inbox = Inbox(twice)
-    execution = twice.create(AGENT)
-    for _ in range(4):
-        inbox.round()
-        clock.advance(121)
-    assert len(inbox.sent) == 2
-    assert twice.get(execution.id).failure_reason == "dispatch_exhausted"
-    assert _events(twice, execution.id, "dispatch.acked") == [1, 2]
 
 
 def test_the_back_off_doubles(kernel: Kernel, inbox: Inbox, clock: ManualClock) -> None:
@@ -373,7 +317,7 @@ def test_a_deadline_is_kept_by_the_thread(tmp_path: Path) -> None:
 # -- receivers that hang
 
 
-def test_b23_a_receiver_that_hangs_holds_up_nobody_else(tmp_path: Path) -> None:
+def test_a_receiver_that_hangs_holds_up_nobody_else(tmp_path: Path) -> None:
     """Four of its deliveries are under way and no more; those of another agent arrive."""
     with Receiver() as hanging, Receiver() as fine:
         hanging.answer = hanging.hang
@@ -549,29 +493,6 @@ def test_hosting_starts_by_itself(tmp_path: Path) -> None:
         assert kernel.claim(other.id) is not None
     names = [thread.name for thread in threading.enumerate()]
     assert "rebuno-dispatcher" not in names
-
-
-def test_over_the_wire(tmp_path: Path) -> None:
-    """With a real receiver: 503 first, then 200; the body has no signature in it."""
-
-    def answer(webhook: Received) -> int:
-        return 503 if webhook.fields["dispatch_attempt"] == 1 else 200
-
-    with Receiver(answer) as receiver, Kernel(tmp_path / "kernel.db") as kernel:
-        kernel.register_agent(AGENT, webhook_url=receiver.url, secret=SECRET)
-        kernel.deliver_webhooks(HttpDeliver())
-        execution = kernel.create(AGENT)
-        first, second = receiver.wait_for(2)
-        assert (first.lease.attempt, second.lease.attempt) == (1, 2)
-        assert second.headers["rebuno-execution-id"] == execution.id
-        assert verify_body([SECRET], second.headers["rebuno-signature"], second.body)
-        assert json.loads(second.body).keys() == {
-            "execution_id",
-            "dispatch_id",
-            "dispatch_attempt",
-            "lease_timeout_seconds",
-        }
-        wait_until(lambda: _events(kernel, execution.id, "dispatch.acked") == [2], "the ack")
 
 
 def test_a_late_answer_finds_the_kernel_closed(tmp_path: Path) -> None:

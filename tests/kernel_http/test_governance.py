@@ -249,16 +249,3 @@ def test_a_policy_test_of_past_executions(wire: Wire, kernel: Kernel, inbox: Inb
     assert wire.operate("POST", f"/v0/policies/{OTHER}/test", body).json["results"] == []
     later = {"executions": {"since": "2027-01-01T00:00:00Z"}}
     assert wire.operate("POST", POLICIES + "/test", later).json["results"] == []
-
-
-@pytest.mark.parametrize("broken", ["rules: 5", "rules: [{then: {decision: allow}}]", "{"])
-def test_a_broken_bundle_in_the_file_denies_everything(
-    wire: Wire, kernel: Kernel, inbox: Inbox, broken: str
-) -> None:
-    """Whoever put it there: what nobody can read allows nothing (row B31)."""
-    lease = start(kernel, inbox)
-    kernel._store().write(
-        lambda db: db.execute("UPDATE agents SET policy_bundle = ?", (broken,)), durable=False
-    )
-    assert submit(wire, lease).json["reason"] == "policy_bundle_invalid"
-    assert submit(wire, lease, 1).json["rule_id"] == "bundle-error"

@@ -110,7 +110,7 @@ def test_policies_of_a_manifest(tmp_path: Path) -> None:
             kernel.test_policy("two")
 
 
-def test_a_policy_that_is_wrong_registers_nobody(tmp_path: Path) -> None:
+def test_b29_a_policy_that_is_wrong_registers_nobody(tmp_path: Path) -> None:
     """Not even the agents before it; its agent and its line are named."""
     with Kernel(tmp_path / "kernel.db") as kernel:
         wrong = DENY.replace("deny", "perhaps")

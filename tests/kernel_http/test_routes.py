@@ -492,6 +492,41 @@ def test_a_lease_of_a_process_opens_nothing_on_the_wire(wire: Wire, kernel: Kern
     kernel.agent.complete(claim.lease, "1")
 
 
+def test_a_lease_of_a_process_is_not_for_agents_that_name_no_attempt(
+    wire: Wire, kernel: Kernel
+) -> None:
+    """They are told what they understand, and change nothing."""
+    kernel.register_agent(AGENT, secret=SECRET, signature="body")
+    claim = kernel.claim(kernel.create(AGENT).id)
+    assert claim is not None
+    unnamed = claim.lease._replace(attempt=0)
+    body = b'{"kind":"tool_call","target":"t"}'
+    answer = wire.in_body_form("POST", path_of(unnamed, "/steps"), body, unnamed)
+    assert answer.json == {"decision": "execution_blocked"}
+    assert wire.in_body_form("POST", path_of(unnamed, "/heartbeat"), b"", unnamed).status == 204
+    answer = wire.in_body_form("POST", path_of(unnamed, "/complete"), b"{}", unnamed)
+    assert answer.code == "lease_superseded"
+    assert kernel.list_steps(unnamed.execution_id) == []
+
+
+@pytest.mark.parametrize("rest", ["/release", "/suspend", "/resources", "/batch"])
+def test_what_the_first_agents_do_not_know_needs_an_attempt(
+    wire: Wire, kernel: Kernel, inbox: Inbox, rest: str
+) -> None:
+    """A bad request without one, as from any agent."""
+    kernel.register_agent(
+        AGENT, webhook_url="http://agent/webhook", secret=SECRET, signature="body"
+    )
+    lease = start(kernel, inbox)._replace(attempt=0)
+    bodies = {
+        "/resources": b'{"key":"k","driver_id":"d"}',
+        "/batch": b'{"operations":[{"op":"complete"}]}',
+    }
+    answer = wire.in_body_form("POST", path_of(lease, rest), bodies.get(rest, b""), lease)
+    assert (answer.status, answer.code) == (400, "validation_error")
+    assert answer.json["message"].endswith("bad or missing Rebuno-Dispatch-Attempt")
+
+
 def test_a_large_body(wire: Wire, kernel: Kernel, inbox: Inbox) -> None:
     """More than 10 MiB is 401 where the body is signed, and 400 where a bearer sends it."""
     lease = start(kernel, inbox)

@@ -129,13 +129,14 @@ class Wire:
         return self.send(method, target, content, {**headers, **(more or {})})
 
     def in_body_form(self, method: str, target: str, body: bytes, lease: LeaseKey) -> Answer:
-        """As an agent of the first generations."""
+        """As an agent of the first generations; those of the very first name no attempt (0)."""
         headers = {
             "Rebuno-Agent-Id": AGENT,
             "Rebuno-Signature": sign_body(SECRET, body),
             "Rebuno-Dispatch-Id": lease.dispatch_id,
-            "Rebuno-Dispatch-Attempt": str(lease.attempt),
         }
+        if lease.attempt:
+            headers["Rebuno-Dispatch-Attempt"] = str(lease.attempt)
         return self.send(method, target, body, headers)
 
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["RELEASES", "Environments", "Release"]
+__all__ = ["KNOWS_NO_ATTEMPTS", "RELEASES", "Environments", "Release"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ RELEASES = [
     Release("0.29.2", signature="v1", publishes_metadata=True, has_keys=True),
     Release("0.16.0", signature="body", publishes_metadata=False, has_keys=False),
 ]
+
+KNOWS_NO_ATTEMPTS = Release("0.13.0", signature="body", publishes_metadata=False, has_keys=False)
+"""The last release of the first generation."""
 
 
 class Environments:

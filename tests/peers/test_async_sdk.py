@@ -18,7 +18,7 @@ from support.waiting import wait_until
 import rebuno_sync as rebuno
 from rebuno_sync.serving import Server
 
-from .environments import RELEASES, Release
+from .environments import KNOWS_NO_ATTEMPTS, RELEASES, Release
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +133,17 @@ def test_an_async_agents_at_most_once_tool_does_not_run_twice(peer: Peer) -> Non
     peer.start(idempotency="at_most_once")
     output = peer.client.wait(execution_id, timeout=60).output
     assert peer.ran() == {"look_up": 1, "choose": 1, "deliver": 1}
+    assert output["delivered"].startswith("unknown: ")
+
+
+@pytest.mark.parametrize("release", [KNOWS_NO_ATTEMPTS], ids=str, indirect=True)
+def test_an_agent_that_knows_no_attempts_is_served(peer: Peer) -> None:
+    """It replays what was recorded, is told of what is unknown, and completes."""
+    execution_id = cut_down(peer, "at_most_once")
+    peer.start(idempotency="at_most_once")
+    output = peer.client.wait(execution_id, timeout=60).output
+    assert peer.ran() == {"look_up": 1, "choose": 1, "deliver": 1}
+    assert output["found"]["token"] == peer.log.of("look_up")[0].token
     assert output["delivered"].startswith("unknown: ")
 
 

@@ -7,6 +7,7 @@ import json
 from ...errors import APIError, api_error
 from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal, Wake
 from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Suspend, Try
+from ..unfenced import OF_ALL_GENERATIONS
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
 from .encoding import decision_json, error_json, list_json, step_json
@@ -121,7 +122,8 @@ def suspend(call: Call) -> Response:
 
 
 def _one(call: Call, execution_id: str, operation: Operation) -> Response:
-    (answer,) = call.core.remote.perform(call.asked(execution_id), (operation,))
+    asked = call.asked(execution_id, may_be_unnamed=isinstance(operation, OF_ALL_GENERATIONS))
+    (answer,) = call.core.remote.perform(asked, (operation,))
     if answer.error is not None:
         return failed(answer.error)
     if answer.suspended is not None:

@@ -7,9 +7,10 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from ...errors import APIError
-from ...types import Scope
+from ...types import LeaseKey, Scope
 from ..core import Core
 from ..operations import Asked
+from ..unfenced import UNNAMED
 from .decoding import Fields, bad_request, decode, lease_of, uuid_text
 from .encoding import error_json
 from .metrics import Metrics
@@ -43,9 +44,15 @@ class Call(NamedTuple):
             raise bad_request("the body has more than 10 MiB")
         return decode(self.request.body, known)
 
-    def asked(self, execution_id: str) -> Asked:
-        """The lease in the headers, with whatever else of them counts."""
+    def asked(self, execution_id: str, *, may_be_unnamed: bool = False) -> Asked:
+        """The lease in the headers, with whatever else of them counts.
+
+        ``may_be_unnamed``: whether agents may leave the attempt out that know none.
+        """
         request = self.request
+        if may_be_unnamed and self._knows_no_attempts:
+            dispatch_id = uuid_text(request.header("REBUNO_DISPATCH_ID")) or ""
+            return Asked(LeaseKey(execution_id, dispatch_id, UNNAMED), self.principal)
         lease = lease_of(request, execution_id)
         sent_id = request.header("REBUNO_REQUEST_ID")
         if not sent_id:
@@ -65,6 +72,14 @@ class Call(NamedTuple):
             sha256(f"{request.method} {request.target}\n".encode() + request.body).digest(),
             self.wants_notice,
             self._names("attempts"),
+        )
+
+    @property
+    def _knows_no_attempts(self) -> bool:
+        """Those agents are of generations that sign the body alone (protocol.md 0.1)."""
+        signature = self.request.header("REBUNO_SIGNATURE")
+        return signature.startswith("sha256=") and not self.request.header(
+            "REBUNO_DISPATCH_ATTEMPT"
         )
 
     @property

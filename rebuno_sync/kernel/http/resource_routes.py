@@ -8,7 +8,7 @@ from typing import Any
 from ...types import Capture, CaptureFailure, Registration
 from ..operations import Operation
 from ..resource_operations import Bind, Checkpoint, Register
-from ..resources import Captures
+from ..resources import Captures, check_binding
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request
 from .encoding import view_json
@@ -37,9 +37,7 @@ def register(call: Call) -> Response:
 
 
 def bind(call: Call) -> Response:
-    binding = call.fields(_BIND).raw("binding")
-    if binding is None or binding == "null":
-        raise bad_request("binding is missing")
+    binding = check_binding(call.fields(_BIND).raw("binding"))
     return _one(call, Bind(call.names[1], binding))
 
 

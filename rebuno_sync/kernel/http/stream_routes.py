@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from ...types import Delta
+from ..streams import check_length
 from .call import Call, no_content
-from .decoding import bad_request
 from .event_stream import EventStream
 from .request import Response
 
 __all__ = ["listen", "publish"]
-
-_LONGEST_DELTA_BYTES = 7000
 
 _DELTA = frozenset({"seq", "data"})
 
@@ -19,9 +17,9 @@ def publish(call: Call) -> Response:
     execution_id, step_id = call.execution_id, call.names[1]
     fields = call.fields(_DELTA)
     delta = Delta(step_id, fields.integer("seq"), fields.text("data"))
-    if len(delta.data.encode()) > _LONGEST_DELTA_BYTES:
-        raise bad_request(f"data has more than {_LONGEST_DELTA_BYTES} bytes")
-    call.core.deltas.publish_from_elsewhere(call.asked(execution_id), delta)
+    check_length(delta)
+    asked = call.asked(execution_id, may_be_unnamed=True)
+    call.core.deltas.publish_from_elsewhere(asked, delta)
     return no_content()
 
 

@@ -35,6 +35,9 @@ CHECKPOINT_EVERY_COMMITS = 1000
 LONG_LOG_BYTES = 16 * 2**20
 """A longer log is checkpointed whoever wrote it, and cut to this when it starts anew."""
 
+CHECKPOINT_LONG_LOG_EVERY_COMMITS = 50
+"""So soon after the end of a reader that kept a log from starting anew, it does."""
+
 POLL_SECONDS = 0.02
 """How often a waiting thread asks whether another process has written."""
 
@@ -211,8 +214,11 @@ class Database:
             self._generation += 1
             self._changed.notify_all()
         self._commits_since_checkpoint += 1
-        grown = self._log_has_grown()
-        if grown or self._commits_since_checkpoint >= CHECKPOINT_EVERY_COMMITS:
+        size = self.bytes_of_log()
+        grown = self._log_has_grown(size)
+        is_long = size > LONG_LOG_BYTES
+        every = CHECKPOINT_LONG_LOG_EVERY_COMMITS if is_long else CHECKPOINT_EVERY_COMMITS
+        if grown or self._commits_since_checkpoint >= every:
             self._commits_since_checkpoint = 0
             # Under the write lock and right after a commit of our own the log cannot be empty:
             # SQLite before 3.51.3 can corrupt a log whose reset meets a starting checkpoint.
@@ -221,19 +227,17 @@ class Database:
             with suppress(sqlite3.Error):  # What it could not do now, the next one does.
                 self.writer.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
 
-    def _log_has_grown(self) -> bool:
+    def _log_has_grown(self, size: int) -> bool:
         """Whether the log is long, and longer than at the last checkpoint by a good deal.
 
         Its size counts the commits of all processes, those that ended soon after they began too.
         A reader of an old snapshot keeps it from starting anew, so not each commit tries.
         """
-        with suppress(OSError):
-            size = self._log.stat().st_size
-            if size <= LONG_LOG_BYTES:
-                self._log_bytes_checkpointed = 0
-            elif size >= self._log_bytes_checkpointed + LONG_LOG_BYTES // 4:
-                self._log_bytes_checkpointed = size
-                return True
+        if size <= LONG_LOG_BYTES:
+            self._log_bytes_checkpointed = 0
+        elif size >= self._log_bytes_checkpointed + LONG_LOG_BYTES // 4:
+            self._log_bytes_checkpointed = size
+            return True
         return False
 
     # -- reading
@@ -352,7 +356,7 @@ class Database:
     def bytes_of_log(self) -> int:
         try:
             return self._log.stat().st_size
-        except FileNotFoundError:
+        except OSError:
             return 0
 
     @property

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 
+from . import texts
+
 
 def log_until(
     db: sqlite3.Connection, execution: int, seq: int
 ) -> list[tuple[int, str, int | None, str | None]]:
     """Number, type, step and detail of the events up to ``seq``, in order."""
-    return db.execute(
+    rows = db.execute(
         "SELECT seq, type, step, detail FROM events WHERE execution = ? AND seq <= ? ORDER BY seq",
         (execution, seq),
     ).fetchall()
+    return [(*row[:3], texts.unpack(db, row[3])) for row in rows]
 
 
 def own_policy(db: sqlite3.Connection, execution: int) -> str:
@@ -28,8 +31,8 @@ def set_own_policy(db: sqlite3.Connection, execution: int, bundle: str) -> None:
 def told_of_fork(db: sqlite3.Connection, execution: int) -> str:
     """What the event says that made the execution a fork, as JSON."""
     sql = "SELECT detail FROM events WHERE execution = ? AND type = 'execution.forked'"
-    found: str = db.execute(sql, (execution,)).fetchone()[0]
-    return found
+    stored: texts.Packed = db.execute(sql, (execution,)).fetchone()[0]
+    return texts.unpack(db, stored)
 
 
 def give_up_key(db: sqlite3.Connection, execution: int) -> None:

@@ -33,9 +33,13 @@ _LINKS = {"parent": (), "spawner": ("spawner_step",), "forked_from": ("fork_seq"
 """Columns of an execution that name another one, with those that tell more of it."""
 
 
-_PACKED = """
-SELECT args FROM steps WHERE execution = ? AND typeof(args) = 'blob'
-UNION ALL SELECT input FROM executions WHERE n = ? AND typeof(input) = 'blob'"""
+_PACKED = "\nUNION ALL ".join(
+    f"SELECT {column} FROM {table} WHERE {'n' if table == 'executions' else 'execution'} = :n"
+    f" AND typeof({column}) = 'blob'"
+    for table, columns in texts.PACKED.items()
+    for column in columns
+)
+"""What stands in the columns of an execution whose texts are packed."""
 
 
 def ended_before(db: sqlite3.Connection, wall: int, limit: int) -> list[str]:
@@ -71,7 +75,7 @@ def remove(db: sqlite3.Connection, n: int) -> None:
     of_it = "WHERE dispatch IN (SELECT n FROM dispatches WHERE execution = ?)"
     for table in ("occurrences", "requests"):
         db.execute(f"DELETE FROM {table} {of_it}", (n,))
-    for (packed,) in db.execute(_PACKED, (n, n)).fetchall():
+    for (packed,) in db.execute(_PACKED, {"n": n}).fetchall():
         texts.release(db, packed)
     for table in tables_of_executions(db):
         db.execute(f"DELETE FROM {table} WHERE execution = ?", (n,))

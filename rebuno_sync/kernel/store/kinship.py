@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from . import texts
 from .tables import LIVE
 
 
@@ -56,7 +57,7 @@ def left_behind(db: sqlite3.Connection, execution_id: str) -> str | None:
     """What an execution left to the next: its state, else its output (protocol.md 9.3)."""
     sql = "SELECT coalesce(state, output) FROM executions WHERE id = ?"
     row = db.execute(sql, (execution_id,)).fetchone()
-    return None if row is None else row[0]
+    return None if row is None else texts.unpack(db, row[0])
 
 
 # -- subagents

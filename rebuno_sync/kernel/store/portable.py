@@ -45,15 +45,21 @@ def _others(db: sqlite3.Connection) -> list[str]:
 
 
 def _rows(db: sqlite3.Connection, table: str, column: str, n: int) -> Iterator[Row]:
-    cursor = db.execute(f"SELECT * FROM {table} WHERE {column} = ?", (n,))
-    names = [described[0] for described in cursor.description]
-    for values in cursor.fetchall():
+    names = _columns(db, table)
+    # Numbers are given anew in this order: what was recorded first stays so.
+    order = "ORDER BY n" if "n" in names else ""
+    sql = f"SELECT {', '.join(names)} FROM {table} WHERE {column} = ? {order}"
+    for values in db.execute(sql, (n,)).fetchall():
         columns = {
             name: texts.unpack(db, value) if isinstance(value, bytes) else value
             for name, value in zip(names, values, strict=True)
             if name not in _OF_A_PROCESS
         }
         yield Row(table, columns)
+
+
+def _columns(db: sqlite3.Connection, table: str) -> list[str]:
+    return [row[0] for row in db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
 def put_rows(db: sqlite3.Connection, rows: Iterable[Row], now: int, boottime: float) -> None:
@@ -74,7 +80,7 @@ def put_rows(db: sqlite3.Connection, rows: Iterable[Row], now: int, boottime: fl
         _restart_timers(columns, now, boottime)
         if columns.get("status") == "in_flight":
             columns["status"] = "pending"
-        for name in ("input", "args"):
+        for name in texts.PACKED.get(table, ()):
             if name in columns:
                 columns[name] = texts.pack(db, columns[name])
         n = _insert(db, table, columns)
@@ -90,8 +96,7 @@ def _restart_timers(columns: dict[str, Any], now: int, boottime: float) -> None:
 
 
 def _insert(db: sqlite3.Connection, table: str, columns: dict[str, Any]) -> int:
-    has = {row[0] for row in db.execute("SELECT name FROM pragma_table_info(?)", (table,))}
-    if unknown := columns.keys() - has:
+    if unknown := columns.keys() - _columns(db, table):
         raise UnknownRow(f"the table {table!r} has no column {min(unknown)!r}")
     names, marks = ", ".join(columns), ", ".join("?" * len(columns))
     sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"

@@ -92,6 +92,26 @@ def is_held(db: sqlite3.Connection, lease: LeaseKey) -> bool:
     return db.execute(sql, (lease.dispatch_id, lease.attempt)).fetchone() is not None
 
 
+def attempt_of(db: sqlite3.Connection, dispatch_id: str) -> tuple[str, int] | None:
+    """The execution of a dispatch, and its newest attempt."""
+    found: tuple[str, int] | None = db.execute(
+        "SELECT e.id, d.attempt FROM dispatches d JOIN executions e ON e.n = d.execution"
+        " WHERE d.id = ?",
+        (dispatch_id,),
+    ).fetchone()
+    return found
+
+
+def newest_attempt(db: sqlite3.Connection, execution_id: str) -> tuple[str, int] | None:
+    """The newest dispatch of an execution, and its newest attempt."""
+    found: tuple[str, int] | None = db.execute(
+        "SELECT d.id, d.attempt FROM dispatches d JOIN executions e ON e.n = d.execution"
+        " WHERE e.id = ? ORDER BY d.n DESC LIMIT 1",
+        (execution_id,),
+    ).fetchone()
+    return found
+
+
 def next_deadline(db: sqlite3.Connection) -> float | None:
     """When the next execution's time is over, on the boot-time clock."""
     sql = f"SELECT min(deadline_due) FROM executions WHERE deadline_due IS NOT NULL AND {LIVE}"

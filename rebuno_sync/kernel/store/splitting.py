@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import NamedTuple
 
-__all__ = ["Cut", "cuts_of"]
+__all__ = ["SHORTEST_PART", "SHORTEST_TEXT", "Cut", "cuts_of"]
 
 SHORTEST_TEXT = 2000
 """Shorter texts are kept as they are."""
 
-_SHORTEST_PART = 500
+SHORTEST_PART = 500
 """Shorter members are put together with those after them."""
 
 _DEEPEST = 3
@@ -33,9 +33,8 @@ class Cut(NamedTuple):
 
 
 def cuts_of(text: str) -> list[Cut]:
-    """The cuts of a JSON text, in order; what lies between them is not worth one."""
-    if len(text) < SHORTEST_TEXT:
-        return []
+    """The cuts of a JSON text, in order; what lies between them repeats as a whole or not at
+    all."""
     try:
         return list(_cuts(text, _skip(text, 0), 0))
     except (ValueError, IndexError, RecursionError):
@@ -46,7 +45,7 @@ def _cuts(text: str, at: int, depth: int) -> Iterator[Cut]:
     """Of the value at ``at``."""
     if text[at] == "{" and depth < _DEEPEST:
         for start, end in _values(text, at):
-            if end - start >= _SHORTEST_PART:
+            if end - start >= SHORTEST_PART:
                 yield from _cuts(text, start, depth + 1)
     elif text[at] == "[":
         if parts := list(_members(text, at)):
@@ -76,7 +75,7 @@ def _members(text: str, at: int) -> Iterator[str]:
     at = _skip(text, begin)
     while text[at] != "]":
         _, at = _VALUE.raw_decode(text, at)
-        if at - begin >= _SHORTEST_PART:
+        if at - begin >= SHORTEST_PART:
             yield text[begin:at]
             begin = at
         at = _skip(text, at)

@@ -16,10 +16,9 @@ _EXECUTION = ", ".join(ExecutionRow._fields)
 _STEP = ", ".join(StepRow._fields)
 _NEW_STEP = ", ".join(StepRow._fields[1:-3])
 _DISPATCH = ", ".join(DispatchRow._fields)
-_INPUT = ExecutionRow._fields.index("input") - 1
-"""Where the input is in a row without its number."""
-_ARGS = StepRow._fields.index("args") - 1
-"""Where the arguments are in a row without its number."""
+_LONG_OF_EXECUTIONS = [name in texts.PACKED["executions"] for name in ExecutionRow._fields[1:]]
+_LONG_OF_STEPS = [name in texts.PACKED["steps"] for name in StepRow._fields[1:-3]]
+"""Which texts of a new row are packed."""
 
 
 # -- meta
@@ -50,8 +49,11 @@ def _execution(db: sqlite3.Connection, row: tuple[object, ...] | None) -> Execut
     if row is None:
         return None
     found = ExecutionRow._make(row)
-    status, input_ = ExecutionStatus(found.status), texts.unpack(db, found.input)
-    return found._replace(status=status, input=input_)
+    return found._replace(
+        status=ExecutionStatus(found.status),
+        input=texts.unpack(db, found.input),
+        output=texts.unpack(db, found.output),
+    )
 
 
 def execution(db: sqlite3.Connection, execution_id: str) -> ExecutionRow | None:
@@ -97,11 +99,16 @@ def executions_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
 def insert_execution(db: sqlite3.Connection, row: Sequence[object]) -> int:
     """``row`` is an ``ExecutionRow`` without its number."""
     marks = ", ".join("?" * len(row))
-    values = list(row)
-    values[_INPUT] = texts.pack(db, str(values[_INPUT]))
+    values = _packed(db, row, _LONG_OF_EXECUTIONS)
     cursor = db.execute(f"INSERT INTO executions ({_EXECUTION[3:]}) VALUES ({marks})", values)
     assert cursor.lastrowid is not None
     return cursor.lastrowid
+
+
+def _packed(db: sqlite3.Connection, row: Sequence[object], long: Sequence[bool]) -> list[object]:
+    return [
+        texts.pack(db, value) if packs else value for value, packs in zip(row, long, strict=True)
+    ]
 
 
 def end_execution(
@@ -117,7 +124,7 @@ def end_execution(
     db.execute(
         "UPDATE executions SET status = ?, output = ?, failure_reason = ?, state = ?,"
         " updated_at = ? WHERE n = ?",
-        (status, output, reason, state, now, n),
+        (status, texts.pack(db, output), reason, texts.pack(db, state), now, n),
     )
 
 
@@ -164,22 +171,24 @@ JOIN dispatches d ON d.execution = e.n AND d.id = ? AND d.attempt = ? AND d.stat
 JOIN steps s ON s.execution = e.n AND s.status IN ('succeeded', 'failed', 'denied')
 WHERE e.id = ? AND e.status = 'running'"""
 
-_SMALL_BYTES = 2000
-
 
 def settled_step(db: sqlite3.Connection, lease: LeaseKey, step_id: str) -> SettledStep | None:
     """A settled step, read together with the lease's fence."""
     execution_id, dispatch_id, attempt, _ = lease
     sql = _SETTLED + " AND s.step_id = ?"
     row = db.execute(sql, (dispatch_id, attempt, execution_id, step_id)).fetchone()
-    return None if row is None else (row[0], StepStatus(row[1]), *row[2:])
+    if row is None:
+        return None
+    _, status, result, error, rule_id = row
+    result, error = texts.unpack(db, result), texts.unpack(db, error)
+    return step_id, StepStatus(status), result, error, rule_id
 
 
 def small_settled_steps(db: sqlite3.Connection, lease: LeaseKey) -> list[SettledStep]:
-    """Every settled step with a record of at most 2 kB, under the lease's fence."""
+    """Every settled step whose record is not packed, under the lease's fence."""
     execution_id, dispatch_id, attempt, _ = lease
-    sql = _SETTLED + " AND length(coalesce(s.result, s.error, '')) <= ?"
-    rows = db.execute(sql, (dispatch_id, attempt, execution_id, _SMALL_BYTES)).fetchall()
+    sql = _SETTLED + " AND typeof(coalesce(s.result, s.error, '')) = 'text'"
+    rows = db.execute(sql, (dispatch_id, attempt, execution_id)).fetchall()
     return [(row[0], StepStatus(row[1]), *row[2:]) for row in rows]
 
 
@@ -190,20 +199,24 @@ def renew(db: sqlite3.Connection, dispatch: int, monotonic: float) -> None:
 # -- steps
 
 
-def _step(row: tuple[object, ...] | None) -> StepRow | None:
+def _step(db: sqlite3.Connection, row: tuple[object, ...] | None) -> StepRow | None:
     if row is None:
         return None
     found = StepRow._make(row)
-    return found._replace(status=StepStatus(found.status))
+    return found._replace(
+        status=StepStatus(found.status),
+        result=texts.unpack(db, found.result),
+        error=texts.unpack(db, found.error),
+    )
 
 
 def step(db: sqlite3.Connection, execution: int, step_id: str) -> StepRow | None:
     sql = f"SELECT {_STEP} FROM steps WHERE execution = ? AND step_id = ?"
-    return _step(db.execute(sql, (execution, step_id)).fetchone())
+    return _step(db, db.execute(sql, (execution, step_id)).fetchone())
 
 
 def step_by_number(db: sqlite3.Connection, n: int) -> StepRow:
-    found = _step(db.execute(f"SELECT {_STEP} FROM steps WHERE n = ?", (n,)).fetchone())
+    found = _step(db, db.execute(f"SELECT {_STEP} FROM steps WHERE n = ?", (n,)).fetchone())
     assert found is not None
     return found
 
@@ -212,13 +225,25 @@ def steps(db: sqlite3.Connection, execution: int, *, terminal: bool = False) -> 
     """Ordered by step id (protocol.md 2.2)."""
     only = "AND status IN ('succeeded', 'failed', 'denied', 'cancelled')" if terminal else ""
     sql = f"SELECT {_STEP} FROM steps WHERE execution = ? {only} ORDER BY step_id"
-    rows = [row for row in map(_step, db.execute(sql, (execution,)).fetchall()) if row]
-    return [whole_step(db, row) for row in rows]
+    rows = db.execute(sql, (execution,)).fetchall()
+    return [whole_step(db, row) for row in _steps(db, rows)]
+
+
+def _steps(db: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> list[StepRow]:
+    return [found for row in rows if (found := _step(db, row)) is not None]
 
 
 def whole_step(db: sqlite3.Connection, row: StepRow) -> StepRow:
     """With its arguments. The rules look at many steps and need none, so ``step`` leaves them."""
     return row._replace(args=texts.unpack(db, row.args))
+
+
+def stored_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
+    """In the order in which they were recorded, with their texts as they stand in the file: for
+    ``insert_step``."""
+    sql = f"SELECT {_STEP} FROM steps WHERE execution = ? ORDER BY n"
+    rows = map(StepRow._make, db.execute(sql, (execution,)).fetchall())
+    return [row._replace(status=StepStatus(row.status)) for row in rows]
 
 
 def count_steps(db: sqlite3.Connection, execution: int) -> int:
@@ -233,7 +258,7 @@ def executing_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
         f"SELECT {_STEP} FROM steps WHERE execution = ?"
         " AND (status = 'executing' OR status = 'allowed' AND tries > 0) ORDER BY n"
     )
-    return [row for row in map(_step, db.execute(sql, (execution,)).fetchall()) if row]
+    return _steps(db, db.execute(sql, (execution,)).fetchall())
 
 
 def indeterminate_twin(
@@ -243,7 +268,8 @@ def indeterminate_twin(
     row = db.execute(
         "SELECT 1 FROM steps WHERE execution = ? AND args_hash = ? AND status = 'failed'"
         " AND kind = ? AND target = ?"
-        " AND CASE WHEN json_valid(error) AND json_type(error) = 'object'"
+        " AND CASE WHEN typeof(error) <> 'text' THEN FALSE"
+        " WHEN json_valid(error) AND json_type(error) = 'object'"
         " THEN json_extract(error, '$.reason') = 'indeterminate' ELSE FALSE END LIMIT 1",
         (execution, args_hash, kind, target),
     ).fetchone()
@@ -266,7 +292,7 @@ def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -
     cursor = db.execute(
         f"INSERT INTO steps (execution, {_NEW_STEP}) VALUES"
         " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (execution, *row[:_ARGS], texts.pack(db, str(row[_ARGS])), *row[_ARGS + 1 :]),
+        (execution, *_packed(db, row, _LONG_OF_STEPS)),
     )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
@@ -301,7 +327,7 @@ def settle_step(
 ) -> None:
     columns = "status, result, error, completed_at, usage"
     sql = f"UPDATE steps SET ({columns}) = (?, ?, ?, ?, ?) WHERE n = ?"
-    db.execute(sql, (status, result, error, now, usage, n))
+    db.execute(sql, (status, texts.pack(db, result), texts.pack(db, error), now, usage, n))
 
 
 # -- dispatches

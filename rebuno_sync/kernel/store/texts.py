@@ -1,6 +1,6 @@
 """Long JSON texts in the file, with what they have in common stored once.
 
-A packed text is a BLOB where a text would stand: a JSON array of literal texts and of numbers in
+A packed text is a BLOB where a text would stand: a JSON array of short texts and of numbers in
 ``cells``. A cell is a part of a text and the cell before it, so an array that continues another
 adds a cell for each new member. Both count who needs them, and go with the last.
 """
@@ -10,58 +10,84 @@ from __future__ import annotations
 import json
 import sqlite3
 from hashlib import sha256
+from typing import overload
 
 from ...errors import api_error
-from .splitting import cuts_of
+from .splitting import SHORTEST_PART, SHORTEST_TEXT, cuts_of
 
-__all__ = ["Packed", "pack", "release", "unpack"]
+__all__ = ["PACKED", "Packed", "pack", "release", "unpack"]
 
 Packed = str | bytes
 """What stands in the column: the text, or how to put it together."""
 
+PACKED = {
+    "executions": ("input", "output", "state"),
+    "steps": ("args", "result", "error"),
+    "events": ("detail",),
+}
+"""By table, the columns whose long texts are packed."""
 
-def pack(db: sqlite3.Connection, text: str) -> Packed:
-    """Store what is worth it beside; what is to stand in the column."""
+
+def pack(db: sqlite3.Connection, text: object) -> Packed | None:
+    """Store what is worth it beside; what is to stand in the column.
+
+    ``text``: a text, ``None``, or what stands in another column, which is needed once more then.
+    """
+    if isinstance(text, bytes):
+        for cell in _cells(text):
+            _need(db, cell)
+        return text
+    if not isinstance(text, str):
+        return None
+    if len(text) < SHORTEST_TEXT:
+        return text
     recipe: list[str | int] = []
     at = 0
     for start, parts in cuts_of(text):
-        recipe += [text[at:start], _chain(db, parts)]
+        recipe += [_between(db, text[at:start]), _chain(db, parts)]
         at = start + sum(map(len, parts))
-    if not recipe:
-        return text
-    recipe.append(text[at:])
+    recipe.append(_between(db, text[at:]))
     return json.dumps(recipe).encode()
+
+
+def _between(db: sqlite3.Connection, text: str) -> str | int:
+    """What lies between two cuts; all of a text that has none."""
+    return text if len(text) < SHORTEST_PART else _chain(db, [text])
+
+
+def _cells(packed: bytes) -> list[int]:
+    return [item for item in json.loads(packed) if isinstance(item, int)]
 
 
 def _chain(db: sqlite3.Connection, parts: list[str]) -> int:
     """The last cell of a chain of ``parts``, needed once more than before."""
     cell = 0
     for part in parts:
-        body = _body(db, part)
-        row = db.execute("SELECT n FROM cells WHERE prev = ? AND body = ?", (cell, body)).fetchone()
-        if row is None:
-            _need(db, "bodies", body)
-            _need(db, "cells", cell)
-            sql = "INSERT INTO cells (prev, body, needed) VALUES (?, ?, 0) RETURNING n"
-            row = db.execute(sql, (cell, body)).fetchone()
-        cell = row[0]
-    _need(db, "cells", cell)
+        digest = sha256(part.encode("utf-8", "surrogatepass")).digest()
+        row = db.execute(_CELL, (cell, digest)).fetchone()
+        cell = _new_cell(db, cell, part, digest) if row is None else row[0]
+    _need(db, cell)
     return cell
 
 
-def _body(db: sqlite3.Connection, part: str) -> int:
-    content = part.encode("utf-8", "surrogatepass")
-    digest = sha256(content).digest()
-    row = db.execute("SELECT n FROM bodies WHERE hash = ?", (digest,)).fetchone()
-    if row is None:
-        sql = "INSERT INTO bodies (hash, text, needed) VALUES (?, ?, 0) RETURNING n"
-        row = db.execute(sql, (digest, part)).fetchone()
-    n: int = row[0]
-    return n
+_CELL = """
+SELECT c.n FROM bodies b JOIN cells c ON c.prev = ? AND c.body = b.n WHERE b.hash = ?"""
 
 
-def _need(db: sqlite3.Connection, table: str, n: int) -> None:
-    db.execute(f"UPDATE {table} SET needed = needed + 1 WHERE n = ?", (n,))
+def _new_cell(db: sqlite3.Connection, prev: int, part: str, digest: bytes) -> int:
+    _need(db, prev)
+    sql = (
+        "INSERT INTO bodies (hash, text, needed) VALUES (?, ?, 1)"
+        " ON CONFLICT DO UPDATE SET needed = needed + 1 RETURNING n"
+    )
+    [(body,)] = db.execute(sql, (digest, part)).fetchall()
+    sql = "INSERT INTO cells (prev, body, needed) VALUES (?, ?, 0) RETURNING n"
+    [(cell,)] = db.execute(sql, (prev, body)).fetchall()
+    return int(cell)
+
+
+def _need(db: sqlite3.Connection, cell: int) -> None:
+    db.execute("UPDATE cells SET needed = needed + 1 WHERE n = ?", (cell,))
 
 
 _PARTS = """
@@ -73,9 +99,13 @@ WITH RECURSIVE chain (prev, body, back) AS (
 SELECT b.text, chain.prev FROM chain JOIN bodies b ON b.n = chain.body ORDER BY back DESC"""
 
 
-def unpack(db: sqlite3.Connection, stored: Packed) -> str:
+@overload
+def unpack(db: sqlite3.Connection, stored: Packed) -> str: ...
+@overload
+def unpack(db: sqlite3.Connection, stored: Packed | None) -> str | None: ...
+def unpack(db: sqlite3.Connection, stored: Packed | None) -> str | None:
     """The text, as it was."""
-    if isinstance(stored, str):
+    if not isinstance(stored, bytes):
         return stored
     return "".join(
         item if isinstance(item, str) else _joined(db, item) for item in json.loads(stored)
@@ -92,9 +122,8 @@ def _joined(db: sqlite3.Connection, cell: int) -> str:
 def release(db: sqlite3.Connection, stored: Packed) -> None:
     """The column's row goes: what only it needed goes too."""
     if isinstance(stored, bytes):
-        for item in json.loads(stored):
-            if isinstance(item, int):
-                _release_cell(db, item)
+        for cell in _cells(stored):
+            _release_cell(db, cell)
 
 
 def _release_cell(db: sqlite3.Connection, cell: int) -> None:

@@ -137,4 +137,6 @@ def decisions(db: sqlite3.Connection, execution: int) -> list[tuple[StepRow, str
         " ('step.allowed', 'step.denied', 'step.awaiting_approval') ORDER BY v.seq",
         (execution,),
     ).fetchall()
-    return [(whole_step(db, StepRow._make(row[2:])), row[0], row[1]) for row in rows]
+    return [
+        (whole_step(db, StepRow._make(row[2:])), row[0], texts.unpack(db, row[1])) for row in rows
+    ]

@@ -1,0 +1,34 @@
+"""Listening in process to what running steps receive (protocol.md 8.4)."""
+
+from __future__ import annotations
+
+from support.attempts import background
+
+from rebuno_sync.kernel import Kernel
+
+from .moves import call, start
+
+
+def test_a_stream_ends_with_its_execution(kernel: Kernel) -> None:
+    """What was published before comes first."""
+    lease = start(kernel)
+    step_id = kernel.agent.submit(lease, call()).step_id
+    stream = kernel.stream(lease.execution_id)
+    kernel.agent.delta(lease, step_id, 0, "last")
+    kernel.agent.complete(lease, "null")
+    assert [delta.data for delta in stream] == ["last"]
+
+
+def test_a_stream_that_is_closed_ends(kernel: Kernel) -> None:
+    """Also for a thread that waits for its next delta."""
+    stream = kernel.stream(start(kernel).execution_id)
+    with background(lambda: list(stream)) as rest:
+        stream.close()
+        assert rest.result(10) == []
+
+
+def test_a_stream_ends_with_its_kernel(kernel: Kernel) -> None:
+    """Whoever waits is woken."""
+    stream = kernel.stream(start(kernel).execution_id)
+    kernel.close()
+    assert list(stream) == []
