@@ -247,6 +247,20 @@ def test_an_interrupt_says_how_to_go_on(kernel: Kernel, key: str | None, told: s
     assert re.search(told, note)
 
 
+def test_only_an_old_failure_is_called_old(kernel: Kernel) -> None:
+    """Whoever ran the handler, or was there as the execution ended, is not told that it was not."""
+
+    def handler() -> None:
+        raise ValueError("no")
+
+    notes = []
+    for _ in range(2):
+        with pytest.raises(rebuno.ExecutionFailed) as caught:
+            rebuno.run(handler, key="k", kernel=kernel)
+        notes.append(getattr(caught.value, "__notes__", []))
+    assert notes == [[], ["This failure was recorded earlier; the handler was not run now."]]
+
+
 # -- keys and inputs
 
 
