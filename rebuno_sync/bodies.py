@@ -88,16 +88,10 @@ class Bodies:
             everything = around | inside
             return len(everything) == self._in_flight and not any(it.once for it in around)
 
-    def first_wake(self) -> tuple[str, float] | None:
-        """The step that wakes first, and when; ``None`` when none does by itself."""
+    def waits(self) -> dict[str, float | None]:
+        """The steps that wait, and till when those that wake by themselves."""
         with self._guard:
-            timed = [
-                (until, it.step_id) for it, until in self._waiting.items() if until is not None
-            ]
-        if not timed:
-            return None
-        until, step_id = min(timed)
-        return step_id, until
+            return {frame.step_id: until for frame, until in self._waiting.items()}
 
 
 def _around(frame: Frame[Any]) -> Iterator[Frame[Any]]:

@@ -111,9 +111,9 @@ class Client(Governance, Access, Branching):
             if value:
                 members[name] = json.dumps(value)
         body = ",".join(f'"{name}":{text}' for name, text in members.items() if text is not None)
-        answer = self._ask(
-            "POST", "/v0/executions", "{" + body + "}", repeatable=bool(idempotency_key)
-        )
+        # A subagent's key is the id of its step, unless it has one (protocol.md 9.1).
+        repeatable = bool(idempotency_key or spawned_by)
+        answer = self._ask("POST", "/v0/executions", "{" + body + "}", repeatable=repeatable)
         return understood("an execution", lambda: Execution.model_validate(answer))
 
     def get(self, execution_id: str) -> Execution:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ def sleep(seconds: float, *, name: str | None = None) -> None:
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"seconds must be a number, not {seconds!r}")
-    if not (math.isfinite(seconds) and seconds >= 0):
+    if not 0 <= seconds <= sys.float_info.max:
         raise ValueError(f"seconds must be a number that is at least 0, not {seconds!r}")
     context = current("sleep()")
     identity: dict[str, object] = {"seconds": seconds} if name is None else _named(name)

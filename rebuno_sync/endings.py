@@ -77,7 +77,7 @@ def why_blocked(page: Callable[[int], Sequence[Event]]) -> str:
     if told.get("reason") == "sleeping":
         return f"it sleeps until {told.get('wake_at')}"
     if told.get("reason") == "awaiting_steps":
-        return "it waits for executions that it has spawned (spawned_by); does an agent run them?"
+        return "it waits for executions that it has spawned (spawned_by), which an agent has to run"
     return "list_approvals() tells whether a person has to decide"
 
 

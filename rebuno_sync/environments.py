@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from .errors import RebunoError
+from .strict import mended
 from .types import Capture, CaptureFailure, Registration, ResourceView, StepDecision, Touched
 
 __all__ = ["Environments", "KeepsResources", "Managed"]
@@ -26,6 +27,9 @@ class KeepsResources(Protocol):
     def register(self, wanted: Registration) -> ResourceView: ...
 
     def keep(self, captures: Sequence[Capture], failures: Sequence[CaptureFailure]) -> None: ...
+
+
+_LONGEST_ERROR = 1000
 
 
 class Managed(NamedTuple):
@@ -106,13 +110,25 @@ class Environments:
             managed = self.managed[key]
             try:
                 reference = managed.driver.checkpoint(managed.handle)
-                captures.append(Capture(key, generation, str(reference)))
+                captures.append(Capture(key, generation, _checked(reference)))
             except Exception as error:  # whatever a driver raises
                 _log.warning("resource %r could not be captured", key, exc_info=True)
-                failures.append(
-                    CaptureFailure(key, generation, f"{type(error).__name__}: {error}"[:1000])
-                )
+                failures.append(CaptureFailure(key, generation, _told(error)))
         try:
             kernel.keep(captures, failures)
         except RebunoError as error:
             _log.warning("the captures of %s were not kept: %s", [key for key, _ in wanted], error)
+
+
+def _checked(reference: object) -> str:
+    """A reference that a fork is given again as it is."""
+    if not isinstance(reference, str) or not reference or mended(reference) != reference:
+        raise TypeError(f"checkpoint() must return a text that is not empty, not {reference!r}")
+    return reference
+
+
+def _told(error: Exception) -> str:
+    try:
+        return mended(f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
+    except Exception:  # it cannot be printed, but it is what happened
+        return type(error).__name__

@@ -49,8 +49,8 @@ def encode_failure(error: BaseException) -> str:
 def decode_failure(text: str | None, tool_id: str, step_id: str) -> ToolError:
     """The `ToolError` of a recorded failure, its cause the original exception if it can be built.
 
-    Reads what any kernel or SDK records: the message is the ``message``, else the ``reason``, else
-    the JSON text (protocol.md 13.8).
+    Reads what any kernel or SDK records: the message is the ``message``, else the ``reason`` (and
+    what became of the subagent, where it is that of one), else the JSON text (protocol.md 13.8).
     """
     try:
         record = json.loads(text or "null")
@@ -60,7 +60,7 @@ def decode_failure(text: str | None, tool_id: str, step_id: str) -> ToolError:
         return ToolError(record, tool_id, step_id)
     if not isinstance(record, dict):
         return ToolError(text or "null", tool_id, step_id)
-    message = _text_in(record, "message") or _text_in(record, "reason") or str(text)
+    message = _text_in(record, "message") or _reason_in(record) or str(text)
     told = [_text_in(record, key) for key in ("type", "traceback", "reason")]
     reason, name = record.get("reason"), record.get("type")
     if reason == _TIMEOUT or (reason == _INDETERMINATE and name == _STEP_TIMEOUT):
@@ -245,6 +245,16 @@ def _capped(text: str, most_bytes: int) -> str:
     if len(text) * 4 <= most_bytes:
         return text
     return text.encode()[:most_bytes].decode("utf-8", "ignore")
+
+
+def _reason_in(record: dict[str, Any]) -> str:
+    """A kernel's word for why a step failed; of a subagent also which one and why (protocol.md
+    9.7)."""
+    reason, execution_id = _text_in(record, "reason"), _text_in(record, "execution_id")
+    if not (reason and execution_id):
+        return reason
+    why = _text_in(record, "failure_reason")
+    return f"{reason}: execution {execution_id}{why and ': '}{why}"
 
 
 def _text_in(record: dict[str, Any], key: str) -> str:

@@ -44,8 +44,8 @@ class Governance(Asking):
         ``bundle``: the agent's own unless given. ``cases``: calls as mappings of ``target``,
         ``args``, ``kind``, ``agent_id``, ``name`` and what is expected, ``expect`` and
         ``expect_rule``. ``execution_id``: the calls that this execution made, expecting what was
-        said of them. ``executions``: those of past ones, the newest first, at most ``limit`` (100)
-        and not created before ``since`` (a datetime). Raises ``ValidationError``.
+        said of them. ``executions``: those of past ones, the newest first, at most ``limit`` (100),
+        not created before ``since`` (a datetime), of one ``session``. Raises ``ValidationError``.
         """
         past = dict(executions) if executions is not None else None
         if past is not None and isinstance(past.get("since"), datetime):

@@ -230,7 +230,10 @@ class KernelClient:
 
     def suspend(self, lease: LeaseKey, wake: Wake | None = None) -> bool:
         path = f"{_path(lease.execution_id)}/suspend"
-        body = "" if wake is None else json.dumps(wake._asdict())
+        fields = {} if wake is None else wake._asdict()
+        if "besides" not in self._extensions:
+            fields.pop("besides", None)
+        body = json.dumps(fields) if fields else ""
         try:
             answer = self._post(path, body, lease)
         except APIError as error:

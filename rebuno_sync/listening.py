@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -29,16 +31,27 @@ class LiveStream:
 
     def __init__(self, reply: requests.Response, ended: Callable[[], bool]) -> None:
         self._reply = reply
+        self._socket: socket.socket | None = getattr(reply.raw.connection, "sock", None)
         self._deltas = _deltas_in(reply, ended)
+        self._closed = False
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Delta:
-        return next(self._deltas)
+        try:
+            return next(self._deltas)
+        except Exception:
+            if self._closed:  # Libraries say different things of what was closed under them.
+                raise StopIteration from None
+            raise
 
     def close(self) -> None:
-        """Listen no more. Idempotent."""
+        """Listen no more, also where another thread waits for what comes next. Idempotent."""
+        self._closed = True
+        if self._socket is not None:
+            with suppress(OSError):  # A thread that reads it holds the reply until that returns.
+                self._socket.shutdown(socket.SHUT_RDWR)
         self._reply.close()
 
     def __enter__(self) -> Self:

@@ -35,6 +35,9 @@ R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
+_LOOK_SECONDS = 0.1
+"""How often whoever waits for another process's attempt looks whether that one still lives."""
+
 
 def run(
     handler: Callable[..., R],
@@ -139,7 +142,8 @@ class _Host:
                 execution = self._kernel.get(execution.id)
                 if execution.status.terminal:
                     return self._result(execution, failure, earlier=earlier)
-                claim = self._claim(execution.id, begun=begun)
+                if execution.status is not ExecutionStatus.BLOCKED:
+                    claim = self._claim(execution.id, begun=begun)
             if claim is not None:
                 outcome = self._dispatch(claim)
                 claim, begun, failure = None, True, outcome.error
@@ -154,6 +158,8 @@ class _Host:
             if timeout is not None and waited >= timeout:
                 raise self._still_open(execution, timeout)
             left = 1.0 if timeout is None else timeout - waited
+            if execution.status is ExecutionStatus.RUNNING:  # Nobody writes down that he has died.
+                left = min(left, _LOOK_SECONDS)
             self._kernel.wait_for_change(mark, left, execution.id)
 
     def _still_open(self, execution: Execution, timeout: float) -> TimeoutError:

@@ -24,6 +24,7 @@ __all__ = [
 
 EXTENSIONS = (
     *("request-id", "batch", "leases", "release", "wake", "attempts", "cancel-notice", "runner"),
+    "besides",
 )
 """The extensions that this agent understands (protocol.md 17, and the service page)."""
 

@@ -63,9 +63,9 @@ def _waiting(context: ExecutionContext, until: float | None) -> Iterator[None]:
 
 
 def _worth_it(context: ExecutionContext, until: float | None) -> bool:
-    if until is None:
-        return True
-    return context.recording.parks and until - SYSTEM.boottime() >= _SHORTEST_PARKED_SECONDS
+    if not context.recording.parks:  # Nobody would wake what sleeps beside.
+        return all(its_end is None for its_end in context.bodies.waits().values())
+    return until is None or until - SYSTEM.boottime() >= _SHORTEST_PARKED_SECONDS
 
 
 def _park(context: ExecutionContext) -> None:
@@ -79,11 +79,13 @@ def _park(context: ExecutionContext) -> None:
 
 def _wake(context: ExecutionContext) -> Wake | None:
     """The sleep that is over first. One that is not counts from the start of its step again."""
-    first = context.bodies.first_wake()
-    if first is None or not context.recording.parks:
+    waits = context.bodies.waits()
+    timed = [(until, step_id) for step_id, until in waits.items() if until is not None]
+    if not timed:
         return None
-    step_id, until = first
-    return Wake(step_id, max(0.0, until - SYSTEM.boottime()))
+    until, first = min(timed)
+    others = tuple(step_id for step_id, its_end in waits.items() if its_end is None)
+    return Wake(first, max(0.0, until - SYSTEM.boottime()), others)
 
 
 def _longest(until: float | None) -> float:

@@ -37,11 +37,13 @@ def subagent(
     nothing else of the handler runs, its own execution is parked, without a thread or a lease. What
     the body does after this call does not change the result.
 
-    ``input``: any JSON value. ``session``: of the new execution; not the caller's own. ``client``:
-    a ``Client`` that creates it; by default the embedded kernel of this process, or the agent's
-    kernel with the key ``REBUNO_API_KEY``. Raises ``ToolError`` when it failed (reason
-    ``subagent_failed``) or was cancelled (``subagent_cancelled``), ``RuntimeError`` outside a
-    tool's body, and ``APIError`` when it cannot be created.
+    ``input``: any JSON value. ``session``: of the new execution; not the caller's own, nor that of
+    one that waits for the caller. ``client``: a ``Client`` that creates it; by default the embedded
+    kernel of this process, or the agent's kernel with the key ``REBUNO_API_KEY``.
+
+    Raises ``ToolError`` when it failed (reason ``subagent_failed``) or was cancelled
+    (``subagent_cancelled``), ``RuntimeError`` outside a tool's body, and ``APIError`` when it
+    cannot be created.
     """
     context = current("subagent()")
     body = context.body

@@ -188,6 +188,8 @@ class Wake(NamedTuple):
     """The sleep."""
     seconds: float
     """From now."""
+    besides: tuple[str, ...] = ()
+    """Steps that are waited for as well. Where one has ended by now, nothing is to be parked."""
 
 
 class Spawn(NamedTuple):

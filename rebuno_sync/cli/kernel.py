@@ -58,7 +58,8 @@ def add_to(commands: _Commands) -> None:
     parser.add_argument(
         "--token",
         metavar="T",
-        default=os.environ.get("REBUNO_BEARER_TOKEN", ""),
+        type=_token,
+        default=os.environ.get("REBUNO_BEARER_TOKEN") or None,
         help="the operators' bearer token (default: $REBUNO_BEARER_TOKEN, which other users of the"
         " machine cannot see); without one anybody who can connect is an operator",
     )
@@ -116,7 +117,9 @@ def run(options: argparse.Namespace) -> int:
                     names = ", ".join(agent.id for agent in agents) or "no agent"
                     _log.info("%s registers %s", options.config, names)
                 _warn_of_readers(kernel.path)
-                front.set_result(KernelApp(kernel, options.token, accept_body_signatures=body_form))
+                front.set_result(
+                    KernelApp(kernel, options.token or "", accept_body_signatures=body_form)
+                )
                 _serve(kernel, server, options, stop)
         except (ImportError, StorageError, ManifestError) as error:
             print(f"rebuno-sync kernel: {error}", file=sys.stderr)
@@ -195,6 +198,13 @@ def _address(text: str) -> tuple[str, int]:
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT or :PORT")
     return host.strip("[]"), int(port)
+
+
+def _token(text: str) -> str:
+    """Whoever gives one wants one: a variable that is not set must not open the kernel."""
+    if not text or text != text.strip():
+        raise argparse.ArgumentTypeError("the token is empty, or has blanks around it")
+    return text
 
 
 def _retention(text: str) -> float | None:

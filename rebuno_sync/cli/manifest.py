@@ -11,9 +11,13 @@ from typing import Any, NamedTuple
 
 from ..errors import APIError
 from ..kernel import Kernel
+from ..kernel.agents import LONGEST_LEASE_SECONDS
 
 __all__ = ["ManifestError", "Registration", "read_manifest", "register"]
 
+_REPLACED = (
+    "as it is with the names of the environment replaced; put quotes around what comes from there"
+)
 _NAME = re.compile(r"\$(?:(\w+)|\{(\w+)\})", re.ASCII)
 
 
@@ -43,11 +47,17 @@ def read_manifest(path: Path, environment: Mapping[str, str] = os.environ) -> li
             "reading a manifest needs PyYAML: pip install 'rebuno-sync[kernel]'"
         ) from error
     try:
-        document = yaml.safe_load(_expanded(path.read_text("utf-8"), environment))
+        text = path.read_text("utf-8")
+        expanded = _expanded(text, environment)
+        document = yaml.safe_load(expanded)
     except (OSError, ValueError) as error:
         raise ManifestError(f"{path}: {error}") from error
-    except yaml.YAMLError as error:
-        raise ManifestError(f"{path} is not YAML: {error}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = "" if where is None else f", line {where.line + 1},"
+        # Not from it: what it says quotes the line, and there may be a secret in it by now.
+        why = _REPLACED if expanded != text else getattr(error, "problem", None) or error
+        raise ManifestError(f"{path}{line} is not YAML: {why}") from None
     listed = document.get("agents") if isinstance(document, dict) else document
     if listed is not None and not isinstance(listed, list):
         raise ManifestError(f"{path}: agents must be a list")
@@ -77,9 +87,16 @@ def _registration(path: Path, where: str, entry: Any) -> Registration:
             raise ManifestError(f"{path}: {where}: {name} must be a text; put it in quotes")
     if not texts["id"]:
         raise ManifestError(f"{path}: {where}: id is required")
+    if _NAME.fullmatch(texts["secret"] or ""):
+        raise ManifestError(
+            f"{path}: {where}: the secret is {texts['secret']}, which the environment does not have"
+        )
     seconds = entry.get("lease_timeout_seconds") or 0
-    if not isinstance(seconds, int | float) or seconds < 0:
-        raise ManifestError(f"{path}: {where}: lease_timeout_seconds must be a number")
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_LEASE_SECONDS:
+        raise ManifestError(
+            f"{path}: {where}: lease_timeout_seconds must be a number, at most"
+            f" {LONGEST_LEASE_SECONDS:.0f}"
+        )
     policy = entry.get("policy")
     if texts["policy_file"]:
         if policy is not None:

@@ -76,7 +76,10 @@ class AgentPort:
         return self._read(work)
 
     def recorded(self, execution_id: str) -> list[Recorded]:
-        return self._store().read(lambda db: recorded_steps(db, execution_id))
+        now = Moment.of(self._clock)
+        return self._store().read(
+            lambda db: recorded_steps(db, execution_id, now.wall, now.boottime)
+        )
 
     def wall(self) -> int:
         return self._clock.wall()
@@ -138,7 +141,7 @@ class AgentPort:
 
     def _refuse(self, lease: LeaseKey) -> StepDecision:
         """This process does not hold the lease: say why, in the protocol's order."""
-        at = self._store().read(lambda db: tables.standing(db, lease))
+        at = self._read(lambda db: tables.standing(db, lease))
         if at is None:
             raise fence.not_found("execution", lease.execution_id)
         if at.status.terminal:

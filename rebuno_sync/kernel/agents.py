@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from ..errors import APIError, api_error
 from ..ports import Clock
 from .moment import Moment
+from .reading import read_on_time
 from .store import Connection, Store, queue, registry
 from .store.rows import AgentRow
 
@@ -120,7 +121,9 @@ class AgentRegistry:
                 )
             registry.drop_agent(db, agent_id)
 
-        self._store().write(work, durable=True)
+        store = self._store()
+        read_on_time(store, self._clock, lambda _: None)  # One past its deadline has ended.
+        store.write(work, durable=True)
         self._known.pop(agent_id, None)
 
     def put_metadata(self, agent_id: str, metadata: str) -> None:

@@ -94,7 +94,7 @@ def _undecided(db: Connection, approval_id: str, decided_by: str, now: Moment) -
     if row.timeout_due <= now.boottime:
         raise _conflict(row._replace(status=ApprovalStatus.EXPIRED, decided_at=row.timeout_at))
     approvers: list[str] = json.loads(row.approvers)
-    if approvers and decided_by not in approvers:
+    if approvers and (not decided_by or decided_by not in approvers):
         who = repr(decided_by) if decided_by else "somebody without a name (decided_by)"
         raise api_error(
             "forbidden",

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ..errors import api_error
+from ..errors import api_error, failure_reason
+from ..failures import decode_failure
 from ..types import ExecutionStatus, Idempotency, StepStatus
 from . import executions, identity, restoring, sessions, suspension
 from .moment import Moment
@@ -27,6 +28,7 @@ _SETTLED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.DENIED
 _SETTLING = frozenset(f"step.{status}" for status in _SETTLED)
 Logged = tuple[int, str, int | None, str | None]
 
+_OF_A_TOOL = "tool_error: "
 _BEGINNING = frozenset({"step.proposed", "step.rate_limited"})
 _OF_RESOURCES = frozenset({"resource.registered", "resource.initialized"})
 _MOST_EVENTS_AT_ONCE = 1000
@@ -47,6 +49,8 @@ class Fork(NamedTuple):
     """The numbers of settled steps that are to run again."""
     indeterminate: frozenset[int] = frozenset()
     """The numbers of open steps that are copied as ended with an unknown outcome."""
+    goes_on: bool = False
+    """Whether it takes over the environments that no checkpoint is of."""
 
 
 def _last_event(db: Connection, source: ExecutionRow) -> int:
@@ -100,16 +104,15 @@ def retrying(db: Connection, source: ExecutionRow) -> Fork:
         key=source.idempotency_key,
         left_out=frozenset(failed - at_most_once),
         indeterminate=frozenset(n for n in at_most_once if rows[n].status is StepStatus.EXECUTING),
+        goes_on=True,
     )
 
 
 def _is_reason(step: StepRow, reason: str) -> bool:
     """Whether an execution that failed for that reason failed of the step's failure."""
-    start = f"tool_error: {step.target}: "
-    if step.status is not StepStatus.FAILED or not reason.startswith(start):
+    if step.status is not StepStatus.FAILED or not reason.startswith(_OF_A_TOOL + step.target):
         return False
-    error = json.loads(step.error or "null")
-    return isinstance(error, dict) and error.get("message") == reason.removeprefix(start)
+    return failure_reason(decode_failure(step.error, step.target, step.step_id)) == reason
 
 
 def create(
@@ -169,7 +172,9 @@ def create(
     entries += _copied_events(log, numbers, _renamed(db, source, row, numbers))
     entries += [("step.failed", numbers[n], None) for n in sorted(fork.indeterminate)]
     if chosen:
-        entries += _restored(db, row.n, chosen, entries)
+        bound = resourcing.resources(db, source.n) if fork.goes_on else ()
+        bindings = {it.key: it.binding for it in bound if it.binding is not None}
+        entries += _restored(db, row.n, chosen, bindings, entries)
     if row.session is None:
         entries.append(
             ("execution.started", None, executions.detail_of(row, "parent_execution_id"))
@@ -218,7 +223,11 @@ def _copy_steps(
 
 
 def _restored(
-    db: Connection, execution: int, chosen: Sequence[Restored], entries: Sequence[Entry]
+    db: Connection,
+    execution: int,
+    chosen: Sequence[Restored],
+    bindings: Mapping[str, str],
+    entries: Sequence[Entry],
 ) -> list[Entry]:
     """Give the fork its resources, after the events that it has so far."""
     registered: dict[str, int] = {}
@@ -230,7 +239,7 @@ def _restored(
         for keys in resourcing.changed_by_steps(db, execution).values()
         for key in json.loads(keys)
     )
-    return restoring.restore(db, execution, chosen, registered, changes, len(entries) + 1)
+    return restoring.restore(db, execution, chosen, registered, changes, bindings, len(entries) + 1)
 
 
 def _renamed(

@@ -47,8 +47,8 @@ class Governance:
         ``bundle``: the agent's own unless given. ``cases``: calls as mappings of ``target``,
         ``args``, ``kind``, ``agent_id``, ``name`` and what is expected, ``expect`` and
         ``expect_rule``. ``execution_id``: the calls that this execution made, expecting what was
-        said of them. ``executions``: those of past ones, the newest first, at most ``limit`` (100)
-        and not created before ``since`` (a datetime). Raises ``ValidationError``.
+        said of them. ``executions``: those of past ones, the newest first, at most ``limit`` (100),
+        not created before ``since`` (a datetime), of one ``session``. Raises ``ValidationError``.
         """
         return report_view(
             self.core.policies.test(
@@ -88,7 +88,7 @@ class Governance:
 
 
 _CASE = frozenset({"name", "agent_id", "kind", "target", "args", "expect", "expect_rule"})
-_PAST = frozenset({"since", "limit"})
+_PAST = frozenset({"since", "limit", "session"})
 
 
 def _case(case: Mapping[str, Any], number: int) -> TrialCase:
@@ -104,7 +104,8 @@ def _past(executions: Mapping[str, Any]) -> Past:
     if isinstance(since, str):
         since = datetime.fromisoformat(since)
     seconds = since.timestamp() if since else 0.0
-    return Past(round(seconds * 1_000_000), int(executions.get("limit") or 0))
+    limit, session = int(executions.get("limit") or 0), str(executions.get("session") or "")
+    return Past(round(seconds * 1_000_000), limit, session)
 
 
 def _check_keys(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:

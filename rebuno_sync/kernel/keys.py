@@ -20,11 +20,6 @@ _PREFIX = "rbk_"
 _SECRET_LENGTH = 43
 _LONGEST_NAME_BYTES = 200
 
-_KEPT_SECONDS = 0.25
-"""How long another process's change of a key may go unnoticed."""
-
-_MOST_KEPT = 1000
-
 
 class Keys:
     """The keys that a kernel knows. It keeps no token: whoever made one has it."""
@@ -32,7 +27,6 @@ class Keys:
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._known: dict[str, tuple[float, KeyRow]] = {}
 
     def create(self, name: str, scopes: Sequence[str]) -> tuple[KeyRow, str]:
         """A new key and its token."""
@@ -67,9 +61,7 @@ class Keys:
             credentials.put_key(db, row)
             return row
 
-        row = self._store().write(work, durable=True)
-        self._known.pop(key_id, None)
-        return row, token
+        return self._store().write(work, durable=True), token
 
     def revoke(self, key_id: str) -> None:
         """Let nobody in by it any more. May be repeated."""
@@ -81,7 +73,6 @@ class Keys:
                 credentials.put_key(db, row._replace(revoked_at=now))
 
         self._store().write(work, durable=True)
-        self._known.pop(key_id, None)
 
     def scopes_of(self, token: str) -> frozenset[str] | None:
         """What the bearer of a token may do; ``None`` when it is no key's."""
@@ -92,24 +83,11 @@ class Keys:
             key_id = str(uuid.UUID(key_id))
         except ValueError:
             return None
-        # What is known of the key may have changed a moment ago, so a refusal looks again.
-        for fresh in (False, True):
-            row = self._find(key_id, fresh=fresh)
-            if row is not None and row.revoked_at is None and _matches(row, token):
-                return frozenset(row.scopes.split())
-        return None
-
-    def _find(self, key_id: str, *, fresh: bool) -> KeyRow | None:
-        now = self._clock.monotonic()
-        kept = self._known.get(key_id)
-        if kept is not None and not fresh and 0 <= now - kept[0] < _KEPT_SECONDS:
-            return kept[1]
+        # Read each time: what another process has revoked opens nothing any more.
         row = self._store().read(lambda db: credentials.key(db, key_id))
-        if row is not None:
-            if len(self._known) >= _MOST_KEPT:
-                self._known.clear()
-            self._known[key_id] = now, row
-        return row
+        if row is None or row.revoked_at is not None or not _matches(row, token):
+            return None
+        return frozenset(row.scopes.split())
 
 
 def _new_token(key_id: str) -> tuple[str, bytes]:

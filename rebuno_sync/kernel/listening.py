@@ -59,7 +59,8 @@ class LiveDeltas:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        # Without a lock: this may run while its thread holds any.
+        self._subscription.ended = True
 
 
 class Listening:

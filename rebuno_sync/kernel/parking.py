@@ -12,7 +12,7 @@ from ..types import StepStatus, Wake
 from . import suspension
 from .moment import Moment
 from .store import Connection, tables, wakes
-from .store.rows import Standing
+from .store.rows import Standing, StepRow
 from .suspension import Entry
 
 __all__ = ["suspend", "wake_due"]
@@ -33,16 +33,23 @@ def suspend(db: Connection, at: Standing, wake: Wake | None, now: Moment) -> boo
             return False
         entry = suspension.block(db, at.execution, now, reason=AWAITING_STEPS)
     else:
-        step = tables.step(db, at.execution, wake.step_id)
-        if step is None:
-            raise api_error("not_found", f"not found: step {wake.step_id}", 404)
-        if step.status is not StepStatus.EXECUTING or wake.seconds <= 0:
+        step = _step(db, at.execution, wake.step_id)
+        waits = [step, *(_step(db, at.execution, it) for it in wake.besides)]
+        # A subagent may have ended since the agent looked: nothing would resume the execution.
+        if any(it.status is not StepStatus.EXECUTING for it in waits) or wake.seconds <= 0:
             return False
         due_at, due = now.in_seconds(min(wake.seconds, _LONGEST_SECONDS))
         wakes.put(db, step.n, at.execution, due_at, due)
         entry = suspension.block(db, at.execution, now, reason=SLEEPING, wake_at=due_at)
     tables.append_events(db, at.execution, at.last_seq, [entry], now.wall)
     return True
+
+
+def _step(db: Connection, execution: int, step_id: str) -> StepRow:
+    step = tables.step(db, execution, step_id)
+    if step is None:
+        raise api_error("not_found", f"not found: step {step_id}", 404)
+    return step
 
 
 def wake_due(db: Connection, now: Moment) -> None:

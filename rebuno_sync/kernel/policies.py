@@ -40,6 +40,8 @@ class Past(NamedTuple):
 
     since: int = 0
     limit: int = _FEW_EXECUTIONS
+    session: str = ""
+    """Those of one session only; of all when it is empty."""
 
 
 class Policies:
@@ -108,7 +110,7 @@ class Policies:
 
 def _recent(db: Connection, agent_id: str, past: Past) -> Iterator[ExecutionRow]:
     limit = min(past.limit, _MOST_EXECUTIONS) if past.limit > 0 else _FEW_EXECUTIONS
-    for row in tables.executions(db, agent_id, "", "", limit):
+    for row in tables.executions(db, agent_id, "", "", limit, past.session):
         if row.created_at < past.since:
             return
         yield row

@@ -21,6 +21,9 @@ __all__ = ["Records", "spawner_in"]
 
 T = TypeVar("T")
 
+_LARGEST_PAGE_CHARACTERS = 16 * 2**20
+"""Of inputs and outputs, but for the last one's: an answer is put together in memory."""
+
 Creation = Callable[[Connection], ExecutionRow]
 
 
@@ -86,15 +89,23 @@ class Records:
     def page(
         self, agent_id: str, status: str, limit: int, cursor: str, session: str = ""
     ) -> tuple[list[ExecutionRow], str | None]:
-        """Newest first, and the next page's cursor (protocol.md 2.1.2)."""
+        """Newest first, and the next page's cursor (protocol.md 2.1.2). A page of long inputs and
+        outputs has fewer than ``limit``."""
         limit = min(limit, 200) if limit > 0 else 50
         if cursor:
             cursor = _checked_cursor(cursor)
-        rows = self._read(
-            lambda db: tables.executions(db, agent_id, status, cursor, limit + 1, session)
-        )
-        more = rows[limit - 1].id if len(rows) > limit else None
-        return rows[:limit], more
+
+        def work(db: Connection) -> tuple[list[ExecutionRow], str | None]:
+            rows: list[ExecutionRow] = []
+            characters = 0
+            for row in tables.executions(db, agent_id, status, cursor, limit + 1, session):
+                if len(rows) == limit or characters > _LARGEST_PAGE_CHARACTERS:
+                    return rows, rows[-1].id
+                rows.append(row)
+                characters += len(row.input) + len(row.output or "")
+            return rows, None
+
+        return self._read(work)
 
     def cancel(self, execution_id: str) -> None:
         self._read(lambda db: executions.get(db, execution_id))  # A deadline comes first.

@@ -25,6 +25,7 @@ __all__ = [
     "Captures",
     "begin_step",
     "bind",
+    "bound",
     "captured",
     "check_binding",
     "check_known",
@@ -69,6 +70,15 @@ def check_registration(wanted: Registration) -> None:
         raise _invalid(f"resource {wanted.key!r} needs a driver_id")
     if wanted.every_steps < 0:
         raise _invalid("every_steps must not be negative")
+    _check_json("configuration", wanted.configuration or "null")
+
+
+def _check_json(name: str, text: str) -> None:
+    """Refuse what could not be compared later (protocol.md 6.1): what is nested too deep, say."""
+    try:
+        canonicalize(text)
+    except ValueError as error:
+        raise _invalid(f"{name}: {error}") from None
 
 
 def register(db: Connection, execution: int, wanted: Registration, now: Moment) -> ResourceRow:
@@ -141,15 +151,16 @@ def check_binding(binding: str | None) -> str:
 def bind(db: Connection, execution: int, key: str, binding: str, now: Moment) -> None:
     """Remember what the resource is bound to; once, since it names one environment."""
     row = find(db, execution, key)
+    _check_json("binding", binding)
     if row.binding is not None:
         if _same(row.binding, binding):
             return
         raise api_error("conflict", f"conflict: resource {key!r} is bound already", 409)
     resourcing.put_resource(db, execution, row._replace(binding=binding))
-    _append(db, execution, [_bound(key, binding)], now)
+    _append(db, execution, [bound(key, binding)], now)
 
 
-def _bound(key: str, binding: str) -> Entry:
+def bound(key: str, binding: str) -> Entry:
     return "resource.bound", None, json.dumps({"key": key, "binding": json.loads(binding)})
 
 
@@ -307,7 +318,7 @@ def inherit(db: Connection, execution: int, parent: int, seq: int) -> list[Entry
         resourcing.put_resource(db, execution, own)
         entries.append(_registered(own))
         if own.binding is not None:
-            entries.append(_bound(own.key, own.binding))
+            entries.append(bound(own.key, own.binding))
     return entries
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from .resources import checkpointed
+from .resources import bound, checkpointed
 from .store import Connection, resourcing
 from .store.resourcing import CheckpointRow, ResourceRow
 from .suspension import Entry
@@ -87,12 +87,14 @@ def restore(
     chosen: Iterable[Restored],
     registered_seqs: Mapping[str, int],
     changes: Mapping[str, int],
+    bindings: Mapping[str, str],
     seq: int,
 ) -> list[Entry]:
     """Give them to the fork; the events that tell of them, the first with the number ``seq``.
 
     ``registered_seqs``: by key, the fork's event that registers it. ``changes``: by key, how many
-    of the copied steps changed it.
+    of the copied steps changed it. ``bindings``: what to go on with where no checkpoint is of that
+    very point.
     """
     begun: list[Entry] = []
     captures: list[CheckpointRow] = []
@@ -110,11 +112,14 @@ def restore(
             registered_seq=registered_seqs[it.key],
             generation=generation,
             changes=changes.get(it.key, 0),
+            binding=None if it.covered else bindings.get(it.key),
             checkpoint_ref=None if checkpoint is None else checkpoint.checkpoint_ref,
         )
         resourcing.put_resource(db, execution, row)
         told = {"key": it.key, "generation": generation, **restoration([it])[it.key]}
         begun.append(("resource.initialized", None, json.dumps(told)))
+        if row.binding is not None:
+            begun.append(bound(row.key, row.binding))
         if checkpoint is not None:
             captures.append(checkpoint)
     entries = begun

@@ -95,6 +95,7 @@ CREATE TABLE steps (
   rule_id      TEXT NOT NULL,
   parent       TEXT NOT NULL,              -- the id of the step in whose body it was called
   started_at   INTEGER,
+  started_due  REAL,                       -- the same on the boot-time clock: what a sleep is counted from
   completed_at INTEGER,
   usage        TEXT,                       -- of a model call: its tokens, as JSON
   resources    TEXT,                       -- those that it changes: a JSON array of their keys

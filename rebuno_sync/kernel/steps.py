@@ -187,7 +187,7 @@ def _record(
             error,
             verdict.rule_id,
             proposal.parent,
-            now.wall if verdict.action is Action.ALLOW else None,
+            *((now.wall, now.boottime) if verdict.action is Action.ALLOW else (None, None)),
             None if error is None else now.wall,
         ),
     )
@@ -258,7 +258,7 @@ def _meet(db: Connection, at: Standing, row: StepRow, call: Call, now: Moment) -
             )
         case ExistingStep.START:
             touched, said = _begin(db, at, row.n, call, 1)
-            tables.start_step(db, row.n, now.wall)
+            tables.start_step(db, row.n, now.wall, now.boottime)
             _append(db, at, "step.executing", row.n, now, said)
             return StepDecision(DecisionKind.PROCEED, row.step_id, resources=touched)
         case ExistingStep.REPEAT:

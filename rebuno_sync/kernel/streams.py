@@ -79,6 +79,7 @@ class Deltas:
         with self._guard:
             if self._watched is not store:
                 self._listeners = {}  # Those of before a fork are the parent's.
+            self._forget_ended()
             if sum(map(len, self._listeners.values())) >= self.most_streams:
                 raise api_error(
                     "internal_error",
@@ -94,6 +95,13 @@ class Deltas:
             self._leave(subscription)
             raise
         return subscription
+
+    def _forget_ended(self) -> None:
+        """Listeners that were dropped without being closed."""
+        for execution_id, there in list(self._listeners.items()):
+            self._listeners[execution_id] = [one for one in there if not one.ended]
+            if not self._listeners[execution_id]:
+                del self._listeners[execution_id]
 
     def _register(self, store: Store, execution_id: str) -> None:
         until = self._clock.boottime() + _REGISTERED_SECONDS

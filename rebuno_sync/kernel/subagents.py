@@ -11,7 +11,7 @@ from ..errors import api_error
 from ..types import ExecutionStatus, StepStatus
 from . import suspension
 from .moment import Moment
-from .store import Connection, tables
+from .store import Connection, kinship, tables
 from .store.rows import ExecutionRow
 
 __all__ = ["PARENT_TERMINAL", "Spawner", "check_spawner", "settle_parent"]
@@ -29,11 +29,11 @@ def check_spawner(db: Connection, parent: ExecutionRow, step_id: str, session: s
     """Raise unless that step of the parent can wait for a subagent now."""
     if parent.status.terminal:
         raise api_error("conflict", f"conflict: execution {parent.id} is {parent.status}", 409)
-    if session is not None and session == parent.session:
+    if session is not None and session in kinship.sessions_above(db, parent.id):
         raise api_error(
             "validation_error",
-            f"validation error: a subagent cannot be of its parent's session {session!r}, where it"
-            " would wait for its parent to end; name another session, or none",
+            f"validation error: a subagent cannot be of session {session!r}: its parent is, or one"
+            " above that, so each would wait for the other to end; name another session, or none",
             400,
         )
     step = tables.step(db, parent.n, step_id)

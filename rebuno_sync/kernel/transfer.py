@@ -1,26 +1,30 @@
 """An execution as text, to be taken in by another file: JSON lines.
 
-The first line says what it is; each other is a row of a table.
+The first line says what it is and how many follow; each of those is a row of a table.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from uuid import UUID
 
 from ..errors import APIError, api_error
 from ..ports import Clock
 from . import executions, sessions
 from .moment import Moment
 from .retention import removed_by_id
-from .store import Connection, Store, kinship, portable, tables
+from .store import Connection, Store, kinship, portable, tables, waiting
 from .store.portable import Row
 from .store.rows import ExecutionRow
+from .views import approval_view, event_view, execution_view, step_view
 
 __all__ = ["Transfer"]
 
 _FORMAT = 1
+_ALL = -1
 _BEGUN = ("running", "blocked")
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 
 
 class Transfer:
@@ -37,7 +41,7 @@ class Transfer:
             return portable.rows_of(db, executions.kept(db, execution_id).n)
 
         rows = self._store().read(work)
-        lines = [{"rebuno_execution": _FORMAT, "id": execution_id}]
+        lines = [{"rebuno_execution": _FORMAT, "id": execution_id, "rows": len(rows)}]
         lines += [{"table": row.table, "row": row.columns} for row in rows]
         return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
@@ -53,7 +57,8 @@ class Transfer:
                 _check_session(db, session)
             try:
                 portable.put_rows(db, rows, now.wall, now.boottime)
-            except (ValueError, TypeError, AttributeError) as error:
+                _read_all(db, executions.get(db, row["id"]))
+            except _UNREADABLE as error:
                 raise _invalid(f"{error}; was it exported by a newer version?") from error
             if session := row.get("session"):
                 sessions.admit(db, session, now)
@@ -72,6 +77,8 @@ def _read(text: str) -> list[Row]:
             raise _invalid(
                 f"its format is {head['rebuno_execution']}, this version knows {_FORMAT}"
             )
+        if head["rows"] != len(lines):
+            raise _invalid(f"it breaks off: it has {len(lines)} of {head['rows']} rows")
         rows = [Row(str(line["table"]), dict(line["row"])) for line in lines]
         executions_in_it = [row.columns for row in rows if row.table == "executions"]
         if rows[0].table != "executions" or len(executions_in_it) != 1:
@@ -79,11 +86,25 @@ def _read(text: str) -> list[Row]:
         texts = [rows[0].columns[name] for name in ("id", "agent_id", "input", "status")]
         if not all(isinstance(value, str) for value in texts):
             raise _invalid("its execution is incomplete")
-        if not isinstance(rows[0].columns.get("session", ""), str | None):
-            raise _invalid("its session is no text")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        for name in ("session", "idempotency_key"):
+            if not isinstance(rows[0].columns.get(name), str | None):
+                raise _invalid(f"its {name} is no text")
+        if str(UUID(texts[0])) != texts[0]:
+            raise _invalid(f"its id {texts[0][:80]!r} is no UUID")
+    except _UNREADABLE as error:
         raise _invalid(f"{type(error).__name__}: {error}") from error
     return rows
+
+
+def _read_all(db: Connection, row: ExecutionRow) -> None:
+    """Look at it as everybody will: one that cannot be read would spoil every list it is in."""
+    execution_view(row)
+    for step in tables.steps(db, row.n):
+        step_view(row.id, step)
+    for event in tables.events(db, row.n, 0, _ALL):
+        event_view(row.id, event)
+    for approval in waiting.approvals_of(db, row.n):
+        approval_view(approval)
 
 
 def _check(db: Connection, execution_id: str, agent_id: str, key: str | None) -> None:

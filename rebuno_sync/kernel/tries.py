@@ -63,7 +63,7 @@ def begun(
         raise api_error("conflict", message, 409)
     fence.pass_renew_fence(db, at, lease, now)
     if waits:
-        tables.start_step(db, row.n, now.wall)
+        tables.start_step(db, row.n, now.wall, now.boottime)
         entry = ("step.executing", row.n, None)
         tables.append_events(db, at.execution, at.last_seq, [entry], now.wall)
     return _RECORDED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import NetworkError
 from ..ports import Deliver
@@ -15,6 +16,7 @@ __all__ = ["EXTENSIONS", "Refused", "deliver_webhook"]
 
 EXTENSIONS = (
     *("request-id", "batch", "leases", "release", "wake", "attempts", "cancel-notice", "runner"),
+    "besides",
 )
 """What this kernel understands beyond the protocol (protocol.md 17, and the service page)."""
 
@@ -44,7 +46,7 @@ def deliver_webhook(
         ("Rebuno-Execution-Id", lease.execution_id),
         ("Rebuno-Extensions", ", ".join(EXTENSIONS)),
     ]
-    where = f"agent {agent.id!r} at {agent.webhook_url!r}"
+    where = f"agent {agent.id!r} at {_shown(agent.webhook_url)!r}"
     try:
         status = deliver(agent.webhook_url, headers, body, DELIVERY_SECONDS)
     except TimeoutError:
@@ -63,6 +65,13 @@ def deliver_webhook(
         )
         reason += " with?"
     return Refused(reason, away=status == _UNAVAILABLE)
+
+
+def _shown(url: str) -> str:
+    """The address for logs and events: a password or a query may be a secret."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=host, query="", fragment=""))
 
 
 def _body(lease: LeaseKey, lease_seconds: float, event: str) -> bytes:

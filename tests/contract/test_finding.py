@@ -142,6 +142,16 @@ def test_executions_are_listed_newest_first(on: Deployment) -> None:
 
 
 @scenario("alone")
+def test_a_page_of_long_inputs_is_shorter(on: Deployment) -> None:
+    """No answer is put together of hundreds of megabytes; the cursor leads to the rest."""
+    ids = [on.operator.create(AGENT, "x" * 6_000_000).id for _ in range(4)][::-1]
+    page = on.operator.list()
+    assert [e.id for e in page.executions] == ids[:3]
+    page = on.operator.list(cursor=page.next_cursor or "")
+    assert ([e.id for e in page.executions], page.next_cursor) == (ids[3:], None)
+
+
+@scenario("alone")
 def test_a_page_has_limits(on: Deployment) -> None:
     """50 by default and for a limit that is none, 200 at most."""
     for _ in range(205):

@@ -444,6 +444,18 @@ def test_the_latest_executions_are_tried_again(on: Deployment) -> None:
 
 
 @scenario("policy tests")
+@scenario("sessions")
+def test_the_executions_of_a_session_are_tried_again(on: Deployment) -> None:
+    """And no others."""
+    rules(on, "charge", "{decision: deny}")
+    for session in ("one", "other"):
+        lease = attempt(on, on.operator.create(AGENT, session=session).id)
+        on.agent.submit(lease, call("charge", session))
+    report = on.operator.test_policy(AGENT, executions={"session": "one"})
+    assert [it.args for it in report.results] == ["one"]
+
+
+@scenario("policy tests")
 @pytest.mark.parametrize(
     "case", [{}, {"target": ""}, {"target": "t", "kind": "tool"}, {"target": "t", "expect": "ok"}]
 )

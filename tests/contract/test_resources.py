@@ -15,6 +15,9 @@ from .scenarios import scenario
 
 REPO = Registration("repo", "git", '{"url": "u", "depth": 1}', every_steps=1)
 
+DEEP = "[" * 400 + "]" * 400
+"""JSON that is nested too deep to be compared."""
+
 
 def changing(name: str = "edit", *keys: str) -> Proposal:
     """A call that changes resources."""
@@ -77,11 +80,18 @@ def test_another_resource_under_the_key_is_a_conflict(
 @scenario("forks")
 @pytest.mark.parametrize(
     "wrong",
-    [{"key": "a b"}, {"key": ""}, {"key": "k" * 129}, {"driver_id": ""}, {"every_steps": -1}],
-    ids=repr,
+    [
+        {"key": "a b"},
+        {"key": ""},
+        {"key": "k" * 129},
+        {"driver_id": ""},
+        {"every_steps": -1},
+        {"configuration": DEEP},
+    ],
+    ids=lambda wrong: repr(wrong)[:30],
 )
 def test_what_can_be_no_resource(on: Deployment, wrong: dict[str, Any]) -> None:
-    """Its key, its driver or its numbers are wrong."""
+    """Its key, its driver, its numbers or its configuration are wrong."""
     lease, wanted = start(on), REPO._replace(**wrong)
     assert code_of(lambda: on.agent.resources.register(lease, wanted)) == "validation_error"
 
@@ -104,6 +114,7 @@ def test_a_resource_is_bound_to_one_thing(on: Deployment) -> None:
     on.agent.resources.bind(lease, "repo", '{"n": 1, "path": "/a"}')
     assert code_of(lambda: on.agent.resources.bind(lease, "repo", "2")) == "conflict"
     assert code_of(lambda: on.agent.resources.bind(lease, "other", "2")) == "not_found"
+    assert code_of(lambda: on.agent.resources.bind(lease, "repo", DEEP)) == "validation_error"
     assert code_of(lambda: on.agent.resources.bind(lease, "repo", "null")) == "validation_error"
     view = on.agent.resources.register(next_attempt(on, lease), REPO)
     assert view.binding == {"path": "/a", "n": 1}

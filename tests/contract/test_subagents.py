@@ -160,12 +160,17 @@ def test_a_subagent_says_whose_it_is(on: Deployment) -> None:
 
 @scenario("subagents", "sessions")
 def test_a_subagent_is_not_of_its_parents_session(on: Deployment) -> None:
-    """It would wait for its parent to end, and the parent for it."""
+    """It would wait for its parent to end, and the parent for it. Nor is one further down."""
     name = f"session {uuid.uuid4()}"
     lease = attempt(on, on.operator.create(AGENT, session=name).id)
     step_id = on.agent.submit(lease, call("ask")).step_id
     refused = code_of(lambda: spawned(on, lease.execution_id, step_id, session=name))
     assert refused == "validation_error"
+    child = attempt(on, spawned(on, lease.execution_id, step_id).id)
+    below = on.agent.submit(child, call("ask")).step_id
+    refused = code_of(lambda: spawned(on, child.execution_id, below, session=name))
+    assert refused == "validation_error"
+    assert spawned(on, child.execution_id, below, session=f"other {name}").status == "running"
 
 
 @scenario("subagents")
@@ -318,6 +323,19 @@ def test_a_sleeper_that_waits_for_a_subagent_too(on: Deployment) -> None:
     on.pass_time(0.6)
     assert on.agent.get_step(lease.execution_id, step_id).status == "succeeded"
     on.agent.complete(last, "null")
+
+
+@scenario("wake", "on demand")
+def test_a_subagent_that_has_just_ended_is_not_slept_over(on: Deployment) -> None:
+    """Nothing would resume the execution before its sleep is over, so it is not parked."""
+    lease = start(on)
+    asked, child = spawn(on, lease)
+    step_id = on.agent.submit(lease, call("sleep", kind="local")).step_id
+    complete(on, child.id)
+    assert not on.agent.suspend(lease, Wake(step_id, 3600.0, (asked,)))
+    assert on.operator.get(lease.execution_id).status == "running"
+    other, _ = spawn(on, lease, "another")
+    assert on.agent.suspend(lease, Wake(step_id, 3600.0, (other,)))
 
 
 @scenario("wake")

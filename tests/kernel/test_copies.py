@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -63,6 +64,20 @@ def test_a_backup_overwrites_nothing(kernel: Kernel, path: Path, tmp_path: Path)
         kernel.backup(path)
     with pytest.raises(StorageError, match="cannot create"):
         kernel.backup(tmp_path / "none" / "copy.db")
+
+
+def test_a_backup_that_does_not_fit(kernel: Kernel, tmp_path: Path) -> None:
+    """What is said names the copy, of which nothing is left; the kernel goes on."""
+    kernel.create(AGENT, "x" * 400_000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(StorageError, match=r"cannot write the backup \S+copy\.db"):
+            kernel.backup(tmp_path / "copy.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "copy.db").exists()
+    kernel.create(AGENT)
 
 
 # -- single executions
@@ -230,6 +245,15 @@ def test_what_cannot_be_taken_in(kernel: Kernel, other: Kernel, clock: ManualClo
         ('"seq":1,', ""),
         ('"input":"null"', '"input":null'),
         ('"due_at":', '"due_at":"x","was":'),
+        ('"id":"0', '"id":"x'),
+        ('"idempotency_key":null', '"idempotency_key":{}'),
+        ('"status":"running"', '"status":"walking"'),
+        ('"created_at":', '"created_at":9000'),
+        ('"max_attempts":5', '"max_attempts":"five"'),
+        ('"input":"null"', '"input":"nil"'),
+        ('"type":"execution.started"', '"type":"weather.changed"'),
+        ('"detail":"', '"detail":"{'),
+        ("}\n", "}\n" + "[" * 9_000 + "\n"),
         ("}\n", "\n"),
         ("\n", ""),
     ],
@@ -241,6 +265,16 @@ def test_what_is_no_export(kernel: Kernel, other: Kernel, old: str, new: str) ->
     with pytest.raises(ValidationError, match="no export of an execution"):
         other.import_execution(text.replace(old, new))
     assert other.list().executions == []
+
+
+def test_an_export_that_breaks_off(kernel: Kernel, other: Kernel) -> None:
+    """Where a disk was full, say: whatever is missing, nothing is taken in."""
+    lines = kernel.export_execution(kernel.create(AGENT).id).splitlines(keepends=True)
+    for kept in range(len(lines)):
+        with pytest.raises(ValidationError, match="no export of an execution"):
+            other.import_execution("".join(lines[:kept]))
+    assert other.list().executions == []
+    other.import_execution("".join(lines))
 
 
 # -- versions

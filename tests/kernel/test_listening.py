@@ -32,3 +32,14 @@ def test_a_stream_ends_with_its_kernel(kernel: Kernel) -> None:
     stream = kernel.stream(start(kernel).execution_id)
     kernel.close()
     assert list(stream) == []
+
+
+def test_a_stream_that_is_dropped_is_none(kernel: Kernel) -> None:
+    """Nobody has to close it for others to be served."""
+    kernel.core.deltas.most_streams = 2
+    execution_id = start(kernel).execution_id
+    kept = kernel.stream(execution_id)
+    for _ in range(5):
+        kernel.stream(execution_id)
+    assert kernel.core.deltas.streams == 2
+    kept.close()

@@ -275,6 +275,7 @@ def test_a_server_that_is_not_installed(tmp_path: Path) -> None:
     [
         *(["--listen", "here"], ["--listen", ":99999"], ["--deadline", "x"], ["--deadline", "2e9"]),
         *(["--lease-timeout", "0"], ["--lease-timeout", "nan"], ["--lease-timeout", "1e308"]),
+        *(["--token", ""], ["--token", "t "]),
     ],
 )
 def test_bad_usage(tmp_path: Path, options: list[str]) -> None:

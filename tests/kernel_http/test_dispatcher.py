@@ -267,6 +267,23 @@ def test_an_address_that_nothing_can_be_sent_to(twice: Kernel, clock: ManualCloc
 # -- when
 
 
+def test_what_is_secret_in_an_address_is_told_nobody(
+    kernel: Kernel, inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The event and the log of a failure have the address without its password and its query."""
+    address = "http://us:pass@agent:8000/hook?key=word"
+    kernel.register_agent(AGENT, webhook_url=address, secret=SECRET)
+    inbox.answer = lambda _: 500
+    execution = kernel.create(AGENT)
+    (sent,) = inbox.round()
+    assert sent.url == address
+    (failed,) = (it for it in kernel.events(execution.id) if it.type == "dispatch.failed")
+    assert "'http://agent:8000/hook' answered 500" in failed.payload["reason"]
+    for told in (str(failed), caplog.text):
+        assert "pass" not in told
+        assert "word" not in told
+
+
 def test_what_is_due_next(tmp_path: Path, clock: ManualClock) -> None:
     """A round says when the next has something to do: a back-off, a lease, a deadline; never more
     than the quarter of a second after which work of other processes is looked for."""

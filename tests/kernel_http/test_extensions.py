@@ -459,7 +459,9 @@ def test_a_deadline_is_told(tmp_path: Path, clock: ManualClock) -> None:
 
 def test_the_webhook_names_the_extensions(inbox: Inbox, lease: LeaseKey) -> None:
     named = dict(inbox.sent[0].headers)["Rebuno-Extensions"]
-    assert named == ("request-id, batch, leases, release, wake, attempts, cancel-notice, runner")
+    assert named == (
+        "request-id, batch, leases, release, wake, attempts, cancel-notice, runner, besides"
+    )
 
 
 # -- occurrences

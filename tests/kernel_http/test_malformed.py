@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -217,4 +218,23 @@ def test_a_failure_of_the_kernel_is_an_envelope(
 def test_a_body_that_is_cut_short_is_told_so(wire: Wire, body: bytes) -> None:
     answer = wire.operate("POST", "/v0/executions", body)
     assert answer.status == 400
-    assert answer.json["message"].endswith("the body is not a JSON object: it ends too early")
+    assert answer.json["message"].endswith("the body is not a JSON object: it breaks off")
+
+
+@pytest.mark.parametrize(
+    ("rest", "body"),
+    [
+        ("/steps", '{"kind":"k","target":"t","args":%s}'),
+        ("/batch", '{"operations":[{"op":"submit","kind":"k","target":"t","args":%s}]}'),
+        ("/resources", '{"key":"k","driver_id":"d","configuration":%s}'),
+        ("/resources/checkpoints", '{"captures":%s}'),
+        ("/fail", '{"error":%s}'),
+    ],
+)
+def test_values_that_just_fit_the_stack(target: Target, rest: str, body: str) -> None:
+    """A value is read more than once, at places of the stack that differ."""
+    limit = sys.getrecursionlimit()
+    for depth in range(limit - 100, limit + 10):
+        nested = (body % ("[" * depth + "]" * depth)).encode()
+        where = target.path("/v0/executions/{id}") + rest
+        _check(target.wire.act("POST", where, nested, target.lease))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,15 @@ def test_a_manifest_without_agents(tmp_path: Path, text: str) -> None:
         ("agents:\n- {id: a}\n- {id: a}\n", "'a' is listed twice"),
         ("agents:\n- {id: a, secret: 5}\n", r"agents\[0\]: secret must be a text"),
         ("agents:\n- {id: a, lease_timeout_seconds: x}\n", "lease_timeout_seconds must be"),
+        ("agents:\n- {id: a, lease_timeout_seconds: .nan}\n", "lease_timeout_seconds must be"),
+        (f"agents:\n- {{id: a, lease_timeout_seconds: {'9' * 400}}}\n", "at most 1000000000"),
+        ("agents:\n- {id: a, secret: '${UNSET}'}\n", r"\$UNSET, which the environment does not"),
         ("agents:\n- {id: a, policy: p, policy_file: f}\n", "not both"),
         ("agents:\n- {id: a, policy_file: none.yaml}\n", r"policy_file: .*none\.yaml"),
         ("agents:\n- a\n", r"agents\[0\] must be a mapping"),
         ("agents: a\n", "must be a list"),
-        ("- [\n", "is not YAML"),
+        ("- [\n", "line 2, is not YAML: expected the node content"),
+        ("[" * 3000, "is not YAML"),
     ],
 )
 def test_a_manifest_that_is_wrong(tmp_path: Path, text: str, says: str) -> None:
@@ -76,6 +81,16 @@ def test_a_manifest_that_is_wrong(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ManifestError, match=says) as raised:
         read_manifest(written(tmp_path, text), {})
     assert "rebuno.yaml" in str(raised.value)
+
+
+@pytest.mark.parametrize("secret", ["s3cr3t: x", "*s3cr3t", "[s3cr3t", "!s3cr3t"])
+def test_a_secret_is_in_no_complaint(tmp_path: Path, secret: str) -> None:
+    """Though it is what makes a file no YAML: the line is named, and what helps."""
+    path = written(tmp_path, "agents:\n- id: a\n  secret: $SECRET\n")
+    with pytest.raises(ManifestError, match=r"line [34], is not YAML: .*put quotes") as raised:
+        read_manifest(path, {"SECRET": secret})
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "s3cr3t" not in shown
 
 
 def test_registering_replaces_and_adds(tmp_path: Path) -> None:

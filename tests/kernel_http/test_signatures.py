@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from rebuno_sync.kernel import Kernel
 from rebuno_sync.kernel.http import KernelApp
 from rebuno_sync.kernel.http.auth import Auth
 from rebuno_sync.kernel.http.routes import ROUTES
+from rebuno_sync.signing import sign_body
 from rebuno_sync.types import LeaseKey
 
 from .moves import Inbox, path_of, start
@@ -236,6 +238,20 @@ def test_without_a_token_everybody_is_an_operator(
     assert wire.send("GET", "/v0/executions", b"", headers).status == status
 
 
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://evil.test", 403), ("null", 403), ("http://127.0.0.1:8080", 201), ("", 201)],
+)
+def test_a_page_of_another_site_is_no_operator(
+    kernel: Kernel, clock: ManualClock, origin: str, status: int
+) -> None:
+    """A browser of this machine sends whatever a page has it send; it names the page's site."""
+    wire = Wire(kernel, clock, KernelApp(kernel))
+    headers = {"Host": "127.0.0.1:8080", "Origin": origin}
+    body = json.dumps({"agent_id": AGENT}).encode()
+    assert wire.send("POST", "/v0/executions", body, headers).status == status
+
+
 ALL = [
     (pattern, method, route.auth)
     for pattern, methods in ROUTES.items()
@@ -281,3 +297,18 @@ def test_a_secret_that_was_changed_elsewhere(
     assert wire.send("POST", target, b"", new).status == 401
     kernel.register_agent(AGENT, webhook_url="http://x", secret="changed again")
     assert wire.send("POST", target, b"", old).status == 401
+
+
+def test_nobody_signs_for_an_agent_without_a_secret(
+    wire: Wire, kernel: Kernel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Agents of this machine have none, and anybody could sign with it: 401 in either form; the
+    log says why, once."""
+    kernel.register_agent("local", signature="body")
+    target = f"/v0/executions/{kernel.create('local', {'private': True}).id}"
+    forged = wire.signed("GET", target, agent="local", secret="")
+    assert wire.send("GET", target, b"", forged).status == 401
+    forged = {"Rebuno-Agent-Id": "local", "Rebuno-Signature": sign_body("", b"")}
+    assert wire.send("GET", target, b"", forged).status == 401
+    (record,) = caplog.records
+    assert "'local' is registered without a secret" in record.getMessage()

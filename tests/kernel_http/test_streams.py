@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 from support.attempts import background
@@ -84,6 +86,28 @@ def test_a_listener_gets_what_is_published(
     for delta in sent:
         assert publish(wire, lease, *delta).status == 204
     assert [next(stream) for _ in sent] == sent
+
+
+def test_a_stream_that_another_thread_waits_for_is_closed_at_once(
+    wire: Wire, client: rebuno.Client, lease: LeaseKey, step_id: str
+) -> None:
+    """Whoever iterates over it is done, without an error."""
+    stream, got = client.stream(lease.execution_id), Event()
+
+    def listen() -> list[str]:
+        data = []
+        for delta in stream:
+            data.append(delta.data)
+            got.set()
+        return data
+
+    with background(listen) as listening:
+        publish(wire, lease, step_id)
+        assert got.wait(20)
+        closed_at = time.monotonic()
+        stream.close()
+        assert listening.result() == ["x"]
+        assert time.monotonic() - closed_at < 5
 
 
 def test_a_frame_is_one_line_of_json(

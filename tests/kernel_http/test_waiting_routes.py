@@ -43,6 +43,20 @@ def test_an_execution_tells_its_relations(wire: Wire, lease: LeaseKey) -> None:
     assert not plain.keys() & {"session", "spawned_by", "parent_execution_id", "on_behalf_of"}
 
 
+def test_ids_of_relations_may_have_any_form_of_a_uuid(wire: Wire, lease: LeaseKey) -> None:
+    """They are told in the one form (protocol.md 0.3, 1.1)."""
+    step_id = submit(wire, lease).json["step_id"]
+    spawned_by = {"execution_id": lease.execution_id.upper(), "step_id": step_id}
+    child = wire.operate("POST", "/v0/executions", {"agent_id": AGENT, "spawned_by": spawned_by})
+    assert child.json["spawned_by"]["execution_id"] == lease.execution_id
+    assert wire.act("POST", path_of(lease, "/complete"), b"{}", lease).status == 204
+    parent = f"{{{lease.execution_id}}}"
+    heir = wire.operate(
+        "POST", "/v0/executions", {"agent_id": AGENT, "parent_execution_id": parent}
+    )
+    assert heir.json["parent_execution_id"] == lease.execution_id
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [
@@ -53,6 +67,7 @@ def test_an_execution_tells_its_relations(wire: Wire, lease: LeaseKey) -> None:
         ({"spawned_by": "x"}, 400, "validation_error"),
         ({"spawned_by": {"execution_id": NOBODY}}, 400, "validation_error"),
         ({"spawned_by": {"execution_id": NOBODY, "step_id": 7}}, 400, "validation_error"),
+        ({"spawned_by": {"execution_id": "x", "step_id": "0" * 64}}, 400, "validation_error"),
         ({"spawned_by": {"execution_id": NOBODY, "step_id": "0" * 64}}, 404, "not_found"),
         (
             {"spawned_by": {"execution_id": NOBODY, "step_id": "0" * 64, "color": "red"}},
@@ -135,6 +150,24 @@ def test_a_sleep_tells_when_it_ends(wire: Wire, lease: LeaseKey, clock: ManualCl
     }
     clock.advance(90)
     assert wire.operate("GET", path_of(lease)).json["status"] == "running"
+
+
+def test_c36_an_open_sleep_is_no_older_when_the_clock_is_set(
+    wire: Wire, lease: LeaseKey, clock: ManualClock
+) -> None:
+    """An attempt that resumes asks what is recorded without values, and counts from there."""
+    submit(wire, lease, fields={"kind": "local", "target": "sleep"})
+    submit(wire, lease)
+    clock.advance(40)
+    clock.step_wall(3600)
+    listed = {it["target"]: it["started_at"] for it in recorded(wire, lease, "?values=none")}
+    assert listed == {"sleep": "2026-01-01T13:00:00Z", "t": "2026-01-01T12:00:00Z"}
+    assert {it["started_at"] for it in recorded(wire, lease)} == {"2026-01-01T12:00:00Z"}
+
+
+def recorded(wire: Wire, lease: LeaseKey, query: str = "") -> list[dict[str, str]]:
+    listed: list[dict[str, str]] = wire.act("GET", path_of(lease, f"/steps{query}")).json
+    return listed
 
 
 # -- previous

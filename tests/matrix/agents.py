@@ -22,6 +22,13 @@ def at_work(world: World) -> Scene:
     return replace(scene, execution_id=world.kernel.create(scene.agent).id)
 
 
+def overdue(world: World) -> Scene:
+    scene = registered(world)
+    execution_id = world.mortal.create(scene.agent).id
+    world.clock.advance(1001)
+    return replace(scene, execution_id=execution_id)
+
+
 def at_rest(world: World) -> Scene:
     scene = at_work(world)
     world.kernel.cancel(scene.execution_id)
@@ -42,6 +49,7 @@ AGENTS = Table(
     (
         Row("registered", registered, ""),
         Row("at work", at_work, "running step-none live"),
+        Row("past its deadline", overdue, "cancelled", noticed="execution.cancelled"),
         Row("at rest", at_rest, "cancelled step-none"),
         Row("forgotten", forgotten, "unknown"),
         Row("unheard of", lambda _: Scene(agent=f"agent-{uuid4()}"), "unknown"),

@@ -44,6 +44,14 @@ def timed_out(world: World) -> Scene:
     return scene
 
 
+def past_its_deadline(world: World) -> Scene:
+    execution_id = world.mortal.create(AGENT).id
+    world.clock.advance(500)
+    scene = _asking(world, Scene(execution_id, world.lease(execution_id)), "ask")
+    world.clock.advance(501)
+    return scene
+
+
 def expired(world: World) -> Scene:
     scene = timed_out(world)
     world.kernel.get(scene.execution_id)
@@ -112,6 +120,12 @@ APPROVALS = Table(
             timed_out,
             "running step-denied decided",
             noticed=f"approval.expired step.denied {_GOES_ON}",
+        ),
+        Row(
+            "past its deadline",
+            past_its_deadline,
+            "cancelled step-denied decided",
+            noticed="execution.cancelled approval.expired step.denied",
         ),
         Row("expired", expired, "running approval-expired step-denied decided"),
         Row("granted", granted, "running approval-granted step-allowed decided"),

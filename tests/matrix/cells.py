@@ -24,7 +24,7 @@ NO_LEASE = LeaseKey("", "", 0)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a late write is about. ``facets``: what holds of the world where that is no status."""
+    """What a late write is about."""
 
     execution_id: str = ""
     lease: LeaseKey = NO_LEASE
@@ -96,7 +96,7 @@ class Column:
     ``route``: an entry of the table of routes, with ``body``, or what makes it of a scene.
     ``port``: the method of a ``Kernel`` that ``direct`` calls. ``anywhere``: what is no route, and
     is asked in the same way on both roads. ``by_token``: it is asked with the scene's token.
-    ``about_step``: whether a step decides on the answer.
+    ``about_step``: whether a step decides on the answer. ``request_id``: it is sent under that.
     """
 
     name: str

@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kernel_http.wire import AGENT as AGENT
-from kernel_http.wire import OTHER, SECRET, Answer, Wire
+from kernel_http.wire import AGENT, OTHER, SECRET, Answer, Wire
 
 from rebuno_sync.clock import ManualClock
 from rebuno_sync.errors import APIError

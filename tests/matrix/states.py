@@ -206,6 +206,14 @@ STATES: dict[str, State] = {
     "past its deadline": State(
         past_deadline, f"cancelled {_OVER}", cancels=True, mortal=True, noticed=_DEADLINE
     ),
+    "asked past its deadline": State(
+        past_deadline,
+        f"cancelled {_OVER}",
+        "awaiting",
+        cancels=True,
+        mortal=True,
+        noticed="execution.cancelled approval.expired step.denied",
+    ),
     "fork": State(forked, "running held", "succeeded, no step, failed, denied"),
     "removed": State(removed, "unknown unheld outdated"),
     "of another dispatch": State(of_another_dispatch, "running unheld outdated"),
@@ -223,6 +231,8 @@ def _row(name: str, state: State, step: str) -> Row:
     words = STEPS[step][1]
     if state.cancels and ("open" in words or "tried" in words):
         words = "step-cancelled settled"
+    if state.cancels and "step-awaiting_approval" in words:
+        words = "step-denied settled"
     if "unknown" in state.words:
         words = ""
     if "ended" in state.words:
@@ -259,6 +269,15 @@ def in_line(world: World) -> Scene:
     return Scene(execution_id, _first_dispatch(world, execution_id), bystanders=(first,))
 
 
+def in_line_past_its_deadline(world: World) -> Scene:
+    session = str(uuid4())
+    first = world.kernel.create(AGENT, session=session).id
+    execution_id = world.mortal.create(AGENT, session=session).id
+    lease = _first_dispatch(world, execution_id)
+    world.clock.advance(1001)
+    return Scene(execution_id, lease, bystanders=(first,))
+
+
 def leading(world: World) -> Scene:
     session = str(uuid4())
     execution_id = world.kernel.create(AGENT, session=session).id
@@ -291,6 +310,12 @@ def unheard_of(world: World) -> Scene:
 _BESIDES = (
     Row("queued", queued, "running unheld outdated due first step-none"),
     Row("in line", in_line, "pending unheld outdated step-none"),
+    Row(
+        "in line past its deadline",
+        in_line_past_its_deadline,
+        "cancelled ended unheld outdated step-none",
+        noticed="execution.cancelled",
+    ),
     Row("leading a session", leading, "running held step-none"),
     Row("with its parent", with_its_parent, f"cancelled {_OVER} step-cancelled settled"),
     Row("tombstone", tombstone, "unknown tombstone unheld outdated"),

@@ -138,6 +138,11 @@ def test_every_decision_is_expected_somewhere() -> None:
     assert set(DecisionKind) - told == {DecisionKind.EXECUTION_BLOCKED}
 
 
+def test_every_rule_names_its_section() -> None:
+    """Of protocol.md, where it is written."""
+    assert all(one.section for column in COLUMNS for one in column.rules)
+
+
 def test_every_rule_decides_somewhere() -> None:
     """A rule that decides on no cell is a mistake."""
     idle = []

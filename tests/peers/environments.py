@@ -2,56 +2,76 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["KNOWS_NO_ATTEMPTS", "RELEASES", "Environments", "Release"]
+__all__ = [
+    "KNOWS_NO_ATTEMPTS",
+    "NEWEST",
+    "OLDEST",
+    "PROGRAMS",
+    "RELEASES",
+    "Environments",
+    "Release",
+    "variables",
+]
+
+PROGRAMS = Path(__file__).parent / "programs"
+"""What runs in the environments: it has the SDK, and not this project."""
+
+
+def variables() -> dict[str, str]:
+    """Lead to the log of effects, and to no copy of this project's package."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REBUNO_")}
+    return {**kept, "PYTHONPATH": str(PROGRAMS.parent.parent)}
 
 
 @dataclass(frozen=True)
 class Release:
-    """A published release. ``signature``: the form in which its agents sign their requests.
-
-    ``publishes_metadata``: whether they say what input they take. ``has_keys``: whether its client
-    creates with an idempotency key.
-    """
+    """A published release. ``signature``: the form in which its agents sign their requests."""
 
     version: str
     signature: str
-    publishes_metadata: bool
-    has_keys: bool
 
     def __str__(self) -> str:
         return self.version
 
 
-RELEASES = [
-    Release("0.29.2", signature="v1", publishes_metadata=True, has_keys=True),
-    Release("0.16.0", signature="body", publishes_metadata=False, has_keys=False),
-]
+NEWEST = Release("0.29.2", signature="v1")
+OLDEST = Release("0.16.0", signature="body")
+RELEASES = [NEWEST, OLDEST]
+"""Those that are driven through all that they know."""
 
-KNOWS_NO_ATTEMPTS = Release("0.13.0", signature="body", publishes_metadata=False, has_keys=False)
+KNOWS_NO_ATTEMPTS = Release("0.13.0", signature="body")
 """The last release of the first generation."""
 
 
 class Environments:
-    """The interpreters that have a release, in ``folder``; made when first asked for."""
+    """The interpreters that have a release, in ``folder``; made when first asked for.
+
+    Other processes of the tests may share the folder.
+    """
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self._folder = folder
-        self._made: dict[Release, Path] = {}
 
     def python(self, release: Release) -> Path:
-        if release not in self._made:
-            home = self._folder / release.version
-            python = home / "bin" / "python"
-            _call(sys.executable, "-m", "venv", home)
-            quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
-            _call(python, "-m", "pip", "install", *quiet, f"rebuno=={release.version}")
-            self._made[release] = python
-        return self._made[release]
+        home = self._folder / release.version
+        made = home / "made"
+        with (self._folder / f"{release}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                _call(sys.executable, "-m", "venv", "--clear", "--without-pip", home)
+                install = [sys.executable, "-m", "pip", "--python", home / "bin" / "python"]
+                quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
+                _call(*install, "install", *quiet, f"rebuno=={release}")
+                made.touch()
+        return home / "bin" / "python"
 
 
 def _call(*command: str | Path) -> None:

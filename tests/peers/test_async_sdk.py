@@ -1,14 +1,11 @@
-"""The published async SDKs against our kernel: agents that complete, die and replay; clients."""
+"""The published async SDKs against our kernel: agents that complete, die and replay."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.effect_log import EffectLog
@@ -18,19 +15,11 @@ from support.waiting import wait_until
 import rebuno_sync as rebuno
 from rebuno_sync.serving import Server
 
-from .environments import KNOWS_NO_ATTEMPTS, RELEASES, Release
+from .environments import KNOWS_NO_ATTEMPTS, OLDEST, PROGRAMS, Release, variables
+from .features import shows
+from .sites import AGENT, SECRET
 
 pytestmark = pytest.mark.slow
-
-TESTS = Path(__file__).parent.parent
-PROGRAMS = Path(__file__).parent / "programs"
-AGENT, SECRET = "peer", "the peer's secret"
-
-
-def peers_environment() -> dict[str, str]:
-    """Leads to the log of effects, and to no copy of this project's package."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("REBUNO_")}
-    return {**kept, "PYTHONPATH": str(TESTS)}
 
 
 class Peer:
@@ -62,7 +51,7 @@ class Peer:
             "log": str(self.log.path),
         }
         command = [self._python, PROGRAMS / "async_agent.py", json.dumps(given)]
-        process = Command(command, self._folder, "agent", **peers_environment())
+        process = Command(command, self._folder, "agent", **variables())
         self.processes.append(process)
         return process.listens(self._port)
 
@@ -83,7 +72,8 @@ def peer(python: Path, kernel: KernelProcess, tmp_path: Path, release: Release) 
     peer.close()
 
 
-def test_an_async_agent_completes(peer: Peer, release: Release) -> None:
+@shows("agents", "tools and steps")
+def test_an_async_agent_completes(peer: Peer) -> None:
     """Its two tools run once each, and their steps are recorded."""
     peer.start()
     execution = peer.client.create(AGENT, {"name": "ada"})
@@ -101,10 +91,6 @@ def test_an_async_agent_completes(peer: Peer, release: Release) -> None:
         "deliver": "succeeded",
     }
     assert steps["look_up"].args == {"name": "ada", "limit": 3}
-    published = peer.client.get_agent(AGENT).metadata
-    assert (published is not None) == release.publishes_metadata
-    if published is not None:
-        assert published["input_schema"]["required"] == ["name"]
 
 
 def cut_down(peer: Peer, idempotency: str = "safe_to_retry") -> str:
@@ -182,82 +168,11 @@ def test_what_an_async_agent_began_is_resumed_by_ours(peer: Peer, kernel: Kernel
     assert len(peer.client.list_steps(execution_id)) == 3
 
 
-def answers(python: Path, program: str, given: dict[str, object]) -> dict[str, Any]:
-    """What a program says that uses the async SDK."""
-    done = subprocess.run(
-        [python, PROGRAMS / program, json.dumps(given)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=peers_environment(),
-    )
-    assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
-
-
-def test_an_async_agent_waits_for_a_person_whom_an_async_client_speaks_for(
-    peer: Peer, python: Path, kernel: KernelProcess
-) -> None:
-    """What came before the block is replayed, and the granted tool runs once."""
-    ask = "{decision: require_approval, approval_config: {approvers: [alice], message: Deliver}}"
-    rule = f"{{id: ask, when: {{target: deliver}}, then: {ask}}}"
-    peer.client.set_policy(AGENT, f"default_action: allow\nrules: [{rule}]")
-    peer.start(idempotency="at_most_once")
-    execution = peer.client.create(AGENT, {"name": "ada"})
-    [approval] = wait_until(peer.client.list_approvals, "the agent asking")
-    assert peer.client.get(execution.id).status == "blocked"
-    said = answers(python, "async_approver.py", {"url": kernel.url, "token": kernel.TOKEN})
-    assert said == {
-        "id": approval.id,
-        "same": True,
-        "message": "Deliver",
-        "left": [],
-        "again": 409,
-    }
-    peer.client.wait(execution.id, timeout=30)
-    assert peer.ran() == {"look_up": 1, "choose": 1, "deliver": 1}
-    decided = peer.client.get_approval(approval.id)
-    assert (decided.status, decided.decided_by, decided.rationale) == ("granted", "alice", "fine")
-
-
-def test_an_async_client(peer: Peer, python: Path, kernel: KernelProcess, release: Release) -> None:
-    """It creates, reads, lists and cancels, and maps the kernel's refusals."""
-    peer.start()
-    peer.client.register_agent("idle", "", SECRET)
-    given = {
-        "url": kernel.url,
-        "token": kernel.TOKEN,
-        "agent": AGENT,
-        "idle_agent": "idle",
-        "has_keys": release.has_keys,
-    }
-    said = answers(python, "async_client.py", given)
-    execution_id = said["created"][0]
-    assert said["created"] == [execution_id, AGENT, "running"]
-    output = peer.client.get(execution_id).output
-    assert said["ended"] == [execution_id, "completed", output]
-    events = [event.type for event in peer.client.events(execution_id)]
-    assert said["events"] == events[: len(said["events"])]
-    assert said["later"] == events[2:4]
-    assert "execution.completed" in said["events"]
-    assert said["steps"] == [
-        ["choose", "succeeded"],
-        ["deliver", "succeeded"],
-        ["look_up", "succeeded"],
-    ]
-    assert said["step"] == [True, True]
-    assert said["terminal"] == 3
-    assert (said["open steps"], said["cancelled"]) == ([], "cancelled")
-    assert said.get("keyed") == (1 if release.has_keys else None)
-    assert (said["again"], said["missing"], said["stranger"]) == (409, 404, 401)
-
-
-OLDEST = pytest.mark.parametrize("release", [RELEASES[-1]], ids=str)
+BODY_FORM = pytest.mark.parametrize("release", [OLDEST], ids=str, indirect=True)
 """It signs its body alone, which can be replayed by whoever captures a request."""
 
 
-@OLDEST
+@BODY_FORM
 def test_the_body_form_of_an_agent_that_is_not_registered_for_it(
     peer: Peer, kernel: KernelProcess
 ) -> None:
@@ -269,7 +184,7 @@ def test_the_body_form_of_an_agent_that_is_not_registered_for_it(
     assert peer.ran() == {}
 
 
-@OLDEST
+@BODY_FORM
 def test_the_body_form_under_the_option_of_the_kernel(
     python: Path, tmp_path: Path, release: Release
 ) -> None:

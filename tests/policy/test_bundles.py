@@ -96,6 +96,7 @@ def test_a_bundle_has_the_hash_of_its_text() -> None:
         ("a: b: c", 1, "not YAML"),
         ("rules: []\n---\nrules: []", 2, "not YAML"),
         ("# nothing", 1, "says nothing"),
+        ("~", 1, "says nothing"),
         ("rules: []\n# \0", 2, "U+0000 must not stand"),
         ("rules: []\n# \ud800", 2, "U+D800 must not stand"),
         ("rules: []\n<<: {default_action: allow}", 2, "unknown key '<<'"),
@@ -129,6 +130,16 @@ def test_a_bundle_has_the_hash_of_its_text() -> None:
             5,
             "says nothing",
         ),
+        (
+            rule("id: a\nwhen:\n  arguments:\n    x:\nthen: {decision: allow}"),
+            5,
+            "arguments.x: says nothing",
+        ),
+        (
+            rule("id: a\nwhen:\n  arguments:\n    x: {one_of: [null]}\nthen: {decision: deny}"),
+            5,
+            "arguments.x.one_of[0]: nothing is written here",
+        ),
         (rule("id: a\nwhen: {arguments: {x: 5}}\nthen: {decision: allow}"), 3, "mapping"),
         (
             rule("id: a\nthen:\n  decision: allow\n  rate_limit: {max_calls: x}"),
@@ -137,6 +148,11 @@ def test_a_bundle_has_the_hash_of_its_text() -> None:
         ),
         (
             rule("id: a\nthen:\n  decision: allow\n  rate_limit: {max_calls: '5'}"),
+            5,
+            "a whole number is expected",
+        ),
+        (
+            rule("id: a\nthen:\n  decision: allow\n  rate_limit: {max_calls: 010}"),
             5,
             "a whole number is expected",
         ),
@@ -166,6 +182,13 @@ def test_a_bundle_has_the_hash_of_its_text() -> None:
         (rule("id: a\nthen:\n  decision: judge\n  judge: {threshold: 1.5}"), 5, "from 0 to 1"),
         (rule("id: a\nthen:\n  decision: judge\n  judge: {threshold: high}"), 5, "a number"),
         (rule("id: a\nthen:\n  decision: judge\n  judge: {fallback: judge}"), 5, "not 'judge'"),
+        (
+            rule(
+                "id: a\nthen:\n  decision: require_approval\n  approval_config: {approvers: ['']}"
+            ),
+            5,
+            "an approver needs a name",
+        ),
         (
             rule("id: a\nthen:\n  decision: require_approval\n  approval_config: {timeout: 0}"),
             5,
@@ -209,7 +232,16 @@ def test_what_is_left_empty_asks_for_nothing(nothing: str) -> None:
 
 def test_a_document_that_contains_itself_is_no_trap() -> None:
     """An anchor may lead back to its own mapping."""
-    assert "unknown key 'self'" in refusal("&a\nself: *a\n")
+    assert "more than 50000 values" in refusal("&a\nself: *a\n")
+
+
+def test_a_few_lines_of_aliases_hold_up_nobody() -> None:
+    """What aliases repeat counts each time, and there is an end to it; as to the text itself."""
+    globs = ", ".join(f"a{at}*" for at in range(1000))
+    rules = [f"- {{id: r{at}, when: *w, then: {{decision: allow}}}}" for at in range(100)]
+    first = f"- {{id: r, when: &w {{targets: [{globs}]}}, then: {{decision: allow}}}}"
+    assert "more than 50000 values" in refusal("\n".join(["rules:", first, *rules]))
+    assert "are too many" in refusal("#" * 300_000)
 
 
 @pytest.mark.parametrize(

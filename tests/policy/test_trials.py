@@ -60,6 +60,8 @@ def test_limits_have_no_part_in_it() -> None:
         (TrialCase(""), "case 2: missing target"),
         (TrialCase("t", kind="tool"), "case 2: kind must be"),
         (TrialCase("t", expect="judge"), "case 2: expect must be"),
+        (TrialCase("t", args="[" * 400 + "]" * 400), "case 2: args: .* nested deeper"),
+        (TrialCase("t", args="{"), "case 2: args: invalid JSON"),
     ],
 )
 def test_a_case_that_says_nothing_is_refused(case: TrialCase, says: str) -> None:

@@ -227,10 +227,11 @@ def test_what_only_reads_is_repeated(
 def test_a_create_is_repeated_with_a_key_and_never_without(
     wire: responses.RequestsMock, client: rebuno.Client, failure: Any
 ) -> None:
-    """The kernel finds the execution by it again."""
-    repeat(wire, "POST", "/v0/executions", failure, EXECUTION)
-    assert client.create("a", idempotency_key="k").id == "0f7e"
-    wire.reset()
+    """The kernel finds the execution by it again; a subagent has its step's id for one."""
+    for key in ({"idempotency_key": "k"}, {"spawned_by": {"execution_id": "e", "step_id": "s"}}):
+        repeat(wire, "POST", "/v0/executions", failure, EXECUTION)
+        assert client.create("a", **key).id == "0f7e"  # type: ignore[arg-type]
+        wire.reset()
     repeat(wire, "POST", "/v0/executions", failure, EXECUTION)
     with pytest.raises(NetworkError):
         client.create("a")

@@ -72,6 +72,20 @@ def test_run_waits_for_a_person(kernel: Kernel) -> None:
     assert (searches, charges.ran) == ([1], ["charge_a"])
 
 
+def test_run_waits_without_writing(kernel: Kernel) -> None:
+    """A person takes hours: it looks now and then, and keeps nobody from the file."""
+    asking(kernel)
+    [charge, *_] = Charges().tools
+    with background(lambda: rebuno.run(lambda: charge(), agent=AGENT, kernel=kernel)) as running:
+        approval = next_approval(kernel)
+        threading.Event().wait(0.3)  # Until it has looked for the first time.
+        before = kernel.change_mark()
+        threading.Event().wait(0.5)
+        assert kernel.change_mark() == before
+        kernel.grant_approval(approval.id, "ann")
+        assert running.result() == "charge_a done"
+
+
 @pytest.mark.parametrize("rationale", ["", "too much"])
 def test_a_denied_tool_answers_with_a_text_for_the_model(kernel: Kernel, rationale: str) -> None:
     """A denial is no failure: the handler goes on, knowing why."""

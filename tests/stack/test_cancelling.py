@@ -87,7 +87,10 @@ def test_c7_a_cancel_ends_a_wait_within_a_second(
             agent.bind(handler)
         execution_id = service.kernel.create("served").id
         assert waiting.wait(20)
-        threading.Event().wait(0.05)  # Now it is most likely in its wait.
+        if outcome == "blocked":
+            wait_until(lambda: service.kernel.get(execution_id).status == "blocked", "a park")
+        else:
+            threading.Event().wait(0.05)  # Now it is most likely in its wait.
         started = time.monotonic()
         service.kernel.cancel(execution_id)
         assert ended.wait(20)
@@ -98,6 +101,15 @@ def test_c7_a_cancel_ends_a_wait_within_a_second(
         if where == "in process":
             agent.close()
     assert after == []
+
+
+def test_c20_a_deadline_ends_a_run_that_nobody_looks_at(tmp_path: Path) -> None:
+    """Its handler is woken, long before its next heartbeat would find out."""
+    with Kernel(tmp_path / "kernel.db", deadline=1.0) as kernel:
+        started = time.monotonic()
+        with pytest.raises(rebuno.ExecutionCancelled, match="deadline_exceeded"):
+            rebuno.run(lambda: rebuno.execution().wait(60), agent="a", kernel=kernel)
+        assert 0.9 < time.monotonic() - started < 4
 
 
 def test_a_cancel_that_a_heartbeat_finds_is_called_one(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.attempts import attempt, created
+from support.attempts import attempt, claimed, created
 from support.faulty_port import FaultyPort
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
 from rebuno_sync.clock import ManualClock
 from rebuno_sync.kernel import Kernel
+from rebuno_sync.types import Proposal
 
 HOUR = 3600.0
 
@@ -105,6 +106,24 @@ def test_sleeps_in_threads_are_parked_together(timed: Kernel, clock: ManualClock
     clock.advance(100)
     assert attempt(timed, execution_id, handler).status == "completed"
     assert ended == [100.0, 200.0, 300.0]
+
+
+@pytest.mark.parametrize("step", [3600, -3600])
+def test_c36_a_stepped_wall_clock_changes_no_sleep_that_is_met_again(
+    timed: Kernel, clock: ManualClock, step: float
+) -> None:
+    """What is left of it is counted on a clock that nobody sets."""
+    execution_id = created(timed)
+    cut_down = claimed(timed, execution_id).key
+    timed.agent.submit(cut_down, Proposal("local", "sleep", '{"seconds":100}'))
+    timed.agent.release(cut_down)
+    clock.advance(40)
+    clock.step_wall(step)
+    parked(timed, lambda: rebuno.sleep(100), execution_id)
+    clock.advance(59)
+    assert timed.get(execution_id).status == "blocked"
+    clock.advance(1)
+    assert timed.get(execution_id).status == "running"
 
 
 def test_a_tool_that_runs_beside_keeps_the_lease(kernel: Kernel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from collections.abc import Callable
@@ -156,6 +157,26 @@ def test_a_fork_goes_on_from_the_captured_state(kernel: Kernel, folders: Folders
     assert (folders.home / "folder-0" / "b").exists()
 
 
+@pytest.mark.parametrize("policy", [None, EVERY], ids=["not captured", "captured"])
+def test_a_retry_has_what_the_failed_execution_left(
+    kernel: Kernel, folders: Folders, policy: rebuno.CheckpointPolicy | None
+) -> None:
+    """The steps that made it replay: in the captured state, or in the environment itself."""
+    failing = [False, True]
+
+    def handler() -> list[str]:
+        writing(folders, "a", "b", policy=policy)()
+        if failing.pop():
+            raise ValueError("half way")
+        return writing(folders, policy=policy)()
+
+    with pytest.raises(rebuno.ExecutionFailed):
+        rebuno.run(handler, key="k", kernel=kernel)
+    assert rebuno.run(handler, key="k", kernel=kernel, retry_failed=True) == ["a", "b"]
+    restored = [it for it in folders.did if it.startswith("create copy")]
+    assert restored == ([] if policy is None else ["create copy-3"])
+
+
 def test_a_captured_state_that_is_gone_fails_the_handler(kernel: Kernel, folders: Folders) -> None:
     """The driver says so."""
     rebuno.run(writing(folders, "a"), kernel=kernel, agent=AGENT)
@@ -176,6 +197,37 @@ def test_a_capture_that_fails_is_told_and_no_more(kernel: Kernel, folders: Folde
     failures = [it for it in kernel.events(execution.id) if it.type.endswith("checkpoint_failed")]
     assert {it.payload["error"] for it in failures} == {"OSError: no room"}
     assert kernel.list_steps(execution.id)[0].status == "succeeded"
+
+
+@pytest.mark.parametrize("reference", [None, "", Path("copy"), {"id": 1}, "\ud800"])
+def test_a_reference_that_is_no_text_is_no_capture(
+    kernel: Kernel, folders: Folders, reference: object
+) -> None:
+    """A fork would be given something else than the driver returned."""
+    folders.checkpoint = lambda handle: reference  # type: ignore[method-assign, assignment]
+    execution_id = created(kernel)
+    assert attempt(kernel, execution_id, writing(folders, "a")).status == "completed"
+    assert set(kinds(kernel, execution_id)) == {"registered", "bound", "checkpoint_failed"}
+
+
+def test_an_error_of_a_driver_may_say_anything(
+    kernel: Kernel, folders: Folders, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file's name that is no text, or nothing at all."""
+    caplog.set_level(logging.CRITICAL, "rebuno_sync")  # What it says, no report can show.
+
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def fail(handle: Path) -> str:
+        raise errors.pop()
+
+    folders.checkpoint = fail  # type: ignore[method-assign]
+    errors: list[Exception] = [Silent(), OSError("\udcff"), Silent()]
+    execution_id = created(kernel)
+    assert attempt(kernel, execution_id, writing(folders, "a")).status == "completed"
+    assert not errors
 
 
 def test_steps_run_one_after_another_once_there_is_a_resource(kernel: Kernel) -> None:

@@ -132,6 +132,37 @@ def test_a_call_that_failed_beside_others_runs_again(kernel: Kernel, shop: Shop)
     assert sorted(shop.ran) == ["a", "a", "b", "c"]
 
 
+def test_a_subagent_that_failed_beside_others_is_asked_again(kernel: Kernel, shop: Shop) -> None:
+    """Also when others began after it. The reason tells which execution it was."""
+    failing = [True]
+
+    def expert() -> str:
+        if failing:
+            raise ValueError("no idea")
+        return "an answer"
+
+    @rebuno.tool
+    def ask() -> str:
+        answer: str = rebuno.subagent("expert")
+        return answer
+
+    def handler() -> list[str]:
+        asked = pool.submit(ask)
+        wait_until(lambda: kernel.list(agent_id="expert", status="failed").executions, "a failure")
+        b = shop.tool("b")()
+        return [asked.result(20), b]
+
+    agent = rebuno.Agent("expert", kernel=kernel, grace=0)
+    agent.bind(expert)
+    with rebuno.ThreadPoolExecutor(2) as pool:
+        why = fails(handler, kernel)
+        [child] = kernel.list(agent_id="expert").executions
+        assert f"subagent_failed: execution {child.id}: agent_error: ValueError: no idea" in why
+        failing.clear()
+        assert rebuno.run(handler, key="k", kernel=kernel, retry_failed=True) == ["an answer", "b"]
+    agent.close()
+
+
 def test_what_must_not_run_twice_replays_its_failure(kernel: Kernel, shop: Shop) -> None:
     """Retrying does not help it."""
     charge = shop.tool("charge", idempotency="at_most_once")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.attempts import attempt, created
+from support.attempts import attempt, claimed, created
 from support.faulty_port import FaultyPort
 from support.services import TOKEN, Service
 from support.waiting import wait_until
@@ -258,6 +258,48 @@ def test_a_lost_answer_makes_no_second_subagent(kernel: Kernel, host: Hosting, l
     host("expert", answers)
     wait_until(lambda: kernel.get(execution_id).status == "running", "the answer")
     assert attempt(kernel, execution_id, parent).output == {"asked": 1}
+
+
+def test_a_subagent_that_ends_as_a_sleep_beside_it_is_parked_is_heard(kernel: Kernel) -> None:
+    """What comes after it does not wait for the sleep."""
+    execution_id = created(kernel)
+    kernel.register_agent("expert")
+    port = FaultyPort(kernel.agent)
+    told: list[object] = []
+
+    def answer() -> None:
+        [child] = kernel.list(agent_id="expert").executions
+        kernel.agent.complete(claimed(kernel, child.id).key, "7")
+
+    def asked() -> None:
+        value = ask()
+        rebuno.step("tell", lambda: told.append(value))
+
+    def parent() -> None:
+        rebuno.parallel([asked, lambda: rebuno.sleep(3600)])
+
+    port.before("suspend", answer)
+    assert attempt(kernel, execution_id, parent, port=port).status == "blocked"
+    assert told == [7]
+
+
+def test_a_sleep_beside_a_subagent_goes_on_where_nobody_wakes_it(kernel: Kernel) -> None:
+    """Its attempt is parked when it is over, not before."""
+    execution_id = created(kernel)
+    kernel.register_agent("expert")
+    port = FaultyPort(kernel.agent)
+    port.parks = False
+    told: list[str] = []
+
+    def slept() -> None:
+        rebuno.sleep(0.3)
+        rebuno.step("tell", lambda: told.append("awake"))
+
+    def parent() -> None:
+        rebuno.parallel([ask, slept])
+
+    assert attempt(kernel, execution_id, parent, port=port).status == "blocked"
+    assert told == ["awake"]
 
 
 def test_a_cancelled_parent_takes_its_subagent_along(kernel: Kernel, host: Hosting) -> None:

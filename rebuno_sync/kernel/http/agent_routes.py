@@ -6,7 +6,9 @@ import json
 
 from ...errors import APIError, api_error
 from ...types import LARGEST_BATCH, ExecutionStatus, Idempotency, LeaseKey, Proposal, Wake
+from ..moment import Moment
 from ..operations import Answer, Beat, End, Operation, Release, Settle, Submit, Suspend, Try
+from ..store.earlier import started
 from ..unfenced import OF_ALL_GENERATIONS
 from .call import Call, failed, json_response, no_content
 from .decoding import Fields, bad_request, elements_of, members_of, uuid_text
@@ -41,7 +43,7 @@ _FAIL_STEP = frozenset({"error", "captures", "capture_failures"})
 _ATTEMPT = frozenset({"attempt", "error", "retry_in"})
 _COMPLETE = frozenset({"output", "state"})
 _FAIL = frozenset({"error"})
-_SUSPEND = frozenset({"step_id", "seconds"})
+_SUSPEND = frozenset({"step_id", "seconds", "besides"})
 _BATCH = frozenset({"operations"})
 _OPERATION = frozenset({"op", "step_id"}) | _SUBMIT | _COMPLETE_STEP | _FAIL_STEP | _COMPLETE
 _LEASES = frozenset({"leases"})
@@ -54,6 +56,9 @@ def list_steps(call: Call) -> Response:
     rows = call.core.records.steps(execution_id, call.request.query("status"), call.principal)
     # Not of the protocol: a resumed attempt asks what there is, which may hold megabytes.
     values = call.request.query("values") != "none"
+    if not values:
+        now = Moment.of(call.core.clock)
+        rows = [it._replace(started_at=started(it, now.wall, now.boottime)) for it in rows]
     return json_response(list_json(step_json(execution_id, row, values=values) for row in rows))
 
 
@@ -117,7 +122,8 @@ def suspend(call: Call) -> Response:
     if call.request.body.strip():
         fields = call.fields(_SUSPEND)
         if step_id := fields.text("step_id"):
-            wake = Wake(step_id, fields.number("seconds"))
+            besides = _texts("besides", fields.array("besides"))
+            wake = Wake(step_id, fields.number("seconds"), besides)
     return _one(call, call.execution_id, Suspend(wake))
 
 
@@ -140,16 +146,16 @@ def _submit(fields: Fields) -> Submit:
             fields.text("target"),
             fields.raw("args") or "null",
             fields.text("idempotency") or Idempotency.SAFE_TO_RETRY,
-            resources=_keys(fields.array("resources")),
+            resources=_texts("resources", fields.array("resources")),
         )
     )
 
 
-def _keys(listed: list[object]) -> tuple[str, ...]:
-    keys = tuple(key for key in listed if isinstance(key, str))
-    if len(keys) != len(listed):
-        raise bad_request("resources must be texts")
-    return keys
+def _texts(name: str, listed: list[object]) -> tuple[str, ...]:
+    texts = tuple(text for text in listed if isinstance(text, str))
+    if len(texts) != len(listed):
+        raise bad_request(f"{name} must be texts")
+    return texts
 
 
 def _complete_step(fields: Fields, step_id: str) -> Settle:

@@ -101,7 +101,7 @@ class KernelApp:
             _log.error("%s", error)
             answer = api_error("internal_error", "the kernel's file cannot be used", 503)
         except Exception:
-            _log.exception("a request failed: %s", environ.get("PATH_INFO"))
+            _log.exception("a request failed: %r", environ.get("PATH_INFO"))
             answer = api_error("internal_error", "the kernel failed; see its log", 500)
         return failed(answer), pattern
 

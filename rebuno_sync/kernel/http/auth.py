@@ -67,6 +67,7 @@ class Authenticator:
         """Without a token anybody may; a header that is sent must be right all the same."""
         header = request.header("AUTHORIZATION")
         if not header and not self._token:
+            _refuse_other_sites(request)
             return
         scheme, _, given = header.partition(" ")
         if scheme != "Bearer":
@@ -93,13 +94,17 @@ class Authenticator:
         raise _unauthorized()
 
     def _is_signed_by(self, agent: AgentRow, request: Request) -> bool:
+        if not agent.secret:
+            # Anybody can sign with the empty one.
+            self._hint(agent.id, _NO_SECRET)
+            return False
         signature = request.header("REBUNO_SIGNATURE")
         if signature.startswith("sha256="):
             if not verify_body((agent.secret,), signature, request.body):
                 return False
             if agent.accepts_body_form or self._accept_body_signatures:
                 return True
-            self._hint(agent.id)
+            self._hint(agent.id, _BODY_FORM)
             return False
         return verify_request(
             (agent.secret,),
@@ -113,16 +118,34 @@ class Authenticator:
             now=self._now(),
         )
 
-    def _hint(self, agent_id: str) -> None:
-        """Say once why a right signature is refused: the agent is only told 401."""
+    def _hint(self, agent_id: str, why: str) -> None:
+        """Say once why an agent is refused that may well be right: it is only told 401."""
         if agent_id not in self._hinted:
             self._hinted.add(agent_id)
-            _log.warning(
-                "agent %r signs in the body form, which anybody who has seen a request can send"
-                ' again, so it is refused; register the agent with "signature": "body" or start'
-                " the kernel with --accept-body-signatures to accept it",
-                agent_id,
-            )
+            _log.warning("agent %r %s", agent_id, why)
+
+
+_BODY_FORM = (
+    "signs in the body form, which anybody who has seen a request can send again, so it is refused;"
+    ' register the agent with "signature": "body" or start the kernel with'
+    " --accept-body-signatures to accept it"
+)
+_NO_SECRET = (
+    "is registered without a secret, so nobody can sign as it and its requests are refused;"
+    " register it with the secret that it signs with"
+)
+
+
+def _refuse_other_sites(request: Request) -> None:
+    """A browser sends what any page has it send, to addresses of its own machine too; it names the
+    page's site."""
+    origin = request.header("ORIGIN")
+    if origin and origin.partition("://")[2] != request.header("HOST"):
+        raise api_error(
+            "forbidden",
+            f"forbidden: a page of {origin} may not ask a kernel that has no token",
+            403,
+        )
 
 
 def _unauthorized() -> APIError:

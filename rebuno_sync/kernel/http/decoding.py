@@ -131,7 +131,10 @@ class Fields:
 
     def _read(self, name: str, kinds: tuple[type, ...]) -> Any:
         text = self._raw.get(name)
-        value = None if text is None else json.loads(text)
+        try:
+            value = None if text is None else json.loads(text)
+        except RecursionError:  # Here the stack is higher than where the body was read.
+            raise bad_request(f"{name} is nested too deep") from None
         if value is not None and type(value) not in kinds:
             raise bad_request(f"{name} has the wrong type")
         return value
@@ -153,7 +156,7 @@ def members_of(text: str, known: frozenset[str]) -> Fields:
     try:
         members = _members(text)
     except IndexError:
-        raise bad_request("the body is not a JSON object: it ends too early") from None
+        raise bad_request("the body is not a JSON object: it breaks off") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise bad_request(f"the body is not a JSON object: {error}") from None
     fields = {}

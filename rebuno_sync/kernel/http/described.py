@@ -221,7 +221,7 @@ DESCRIBED: dict[str, Described] = {
     f"POST {_EXECUTION}/suspend": Described(
         "Give a lease back until something happens, or for the time of a sleep.",
         _object(("suspended",), suspended={"type": "boolean"}),
-        body=_object(step_id=_TEXT, seconds=_NUMBER),
+        body=_object(step_id=_TEXT, seconds=_NUMBER, besides=_list(_TEXT)),
         body_required=False,
         lease=True,
     ),

@@ -41,13 +41,16 @@ def create(call: Call) -> Response:
     key, session, parent, on_behalf_of = (
         fields.optional_text(name) or None for name in _CREATE_TEXTS
     )
+    spawner = spawner_in(fields.members("spawned_by"))
+    if spawner is not None:
+        spawner = (_uuid("spawned_by.execution_id", spawner[0]), spawner[1])
     wanted = Wanted(
         fields.text("agent_id"),
         fields.raw("input") or "null",
         key=key,
         session=session,
         parent=None if parent is None else _uuid("parent_execution_id", parent),
-        spawner=spawner_in(fields.members("spawned_by")),
+        spawner=spawner,
         on_behalf_of=on_behalf_of,
     )
     return json_response(execution_json(call.core.records.create(wanted)), 201)

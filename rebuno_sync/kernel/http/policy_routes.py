@@ -57,15 +57,17 @@ def _case(text: str) -> TrialCase:
 
 
 def _past(fields: Fields) -> Past:
-    fields.refuse("session")
+    limit, session = fields.integer("limit"), fields.text("session")
     since = fields.text("since")
+    if not since:
+        return Past(limit=limit, session=session)
     try:
-        seconds = datetime.fromisoformat(since).timestamp() if since else 0.0
+        moment = datetime.fromisoformat(since)
     except ValueError:
-        raise bad_request(
-            f"since must be a time like 2026-01-31T12:00:00Z, not {since!r}"
-        ) from None
-    return Past(round(seconds * 1_000_000), fields.integer("limit"))
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise bad_request(f"since must be a time like 2026-01-31T12:00:00Z, not {since!r}")
+    return Past(round(moment.timestamp() * 1_000_000), limit, session)
 
 
 # -- approvals

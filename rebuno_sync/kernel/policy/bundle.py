@@ -42,15 +42,15 @@ def compiled(text: str) -> Policy:
     """The policy that a bundle describes. Raises ``BundleInvalid`` naming the line, and
     ``ImportError`` where the extra ``kernel`` is missing."""
     bundle = read_document(text).members(_BUNDLE)
-    rules: list[Rule] = []
+    rules: dict[str, Rule] = {}
     listed = bundle.get("rules")
     for node in listed.items() if listed is not None else ():
         rule = _rule(node)
-        if any(rule.id == earlier.id for earlier in rules):
+        if rule.id in rules:
             node.fail(f"another rule has the id {rule.id!r}")
-        rules.append(rule)
+        rules[rule.id] = rule
     return Policy(
-        tuple(rules),
+        tuple(rules.values()),
         allows_by_default=bundle.word("default_action", "deny", "allow", "deny") == "allow",
         hash=sha256(text.encode()).hexdigest(),
     )
@@ -142,7 +142,10 @@ def _then(node: Node, rule_id: str, when: When) -> Rule:
 
 
 def _approvers(given: Members) -> Approvers:
-    return Approvers(given.texts("approvers"), given.duration("timeout"), given.text("message"))
+    names = given.texts("approvers")
+    if not all(names):
+        given.nodes["approvers"].fail("an approver needs a name")
+    return Approvers(names, given.duration("timeout"), given.text("message"))
 
 
 def _rate_limit(given: Members) -> RateLimit:

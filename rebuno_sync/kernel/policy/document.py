@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import chain
 from typing import Any, NoReturn
 
 from ...strict import mended
@@ -16,7 +17,11 @@ from .durations import duration_seconds
 __all__ = ["BundleInvalid", "Node", "read_document"]
 
 _TAG = "tag:yaml.org,2002:"
-_WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)
+_LARGEST_CHARACTERS = 256 * 1024
+_MOST_VALUES = 50_000
+"""With those that aliases repeat: a few lines of them could stand for millions."""
+# What begins with a zero is octal to some who read YAML, and decimal to others.
+_WHOLE_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 
@@ -63,12 +68,20 @@ class Node:
         if self._node.id != "mapping":
             self.fail("a mapping is expected")
         keys = [Node(key, self._path).text() for key, _ in self._node.value]
-        return dict(self.members(keys).nodes)
+        self.members(keys)  # None stands there twice.
+        values = [value for _, value in self._node.value]
+        return {
+            key: Node(value, f"{self._path}.{key}") for key, value in zip(keys, values, strict=True)
+        }
 
     def items(self) -> list[Node]:
         if self._node.id != "sequence":
             self.fail("a list is expected")
-        return [Node(node, f"{self._path}[{at}]") for at, node in enumerate(self._node.value)]
+        items = [Node(node, f"{self._path}[{at}]") for at, node in enumerate(self._node.value)]
+        for item in items:
+            if item.absent:
+                item.fail("nothing is written here; the text null needs quotes")
+        return items
 
     def text(self) -> str:
         """A scalar as it is written: ``5`` is the text 5."""
@@ -149,6 +162,10 @@ def read_document(text: str) -> Node:
     """The one document of ``text``. Raises ``BundleInvalid``; ``ImportError`` without PyYAML."""
     import yaml
 
+    if len(text) > _LARGEST_CHARACTERS:
+        raise BundleInvalid(
+            f"{len(text)} characters are too many for a bundle; {_LARGEST_CHARACTERS} at most"
+        )
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -164,6 +181,23 @@ def read_document(text: str) -> Node:
         raise BundleInvalid(f"not YAML: {error}") from None
     except RecursionError:
         raise BundleInvalid("not YAML that can be read: it is nested too deep") from None
-    if node is None:
+    if node is None or Node(node, "").absent:
         raise BundleInvalid("line 1: the bundle says nothing; an empty text removes a policy")
+    if _is_vast(node):
+        raise BundleInvalid(
+            f"the bundle has more than {_MOST_VALUES} values, with those that aliases repeat"
+        )
     return Node(node, "")
+
+
+def _is_vast(document: Any) -> bool:
+    """Whether it stands for more values than there may be; one that contains itself does."""
+    count, left = 0, [document]
+    while left and count <= _MOST_VALUES:
+        node = left.pop()
+        count += 1
+        if node.id == "sequence":
+            left += node.value
+        elif node.id == "mapping":
+            left += chain.from_iterable(node.value)
+    return count > _MOST_VALUES

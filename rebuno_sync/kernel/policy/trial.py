@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ...canonical import canonicalize
 from ...types import StepKind
 from .rules import Policy
 from .verdict import Action
@@ -87,6 +88,10 @@ def _check(case: TrialCase, number: int) -> None:
         raise CaseInvalid(
             f"case {number}: expect must be one of {', '.join(Action)}, not {case.expect!r}"
         )
+    try:
+        canonicalize(case.args)
+    except ValueError as error:
+        raise CaseInvalid(f"case {number}: args: {error}") from None
 
 
 def _failure(case: TrialCase, action: Action, rule_id: str) -> str:

@@ -24,6 +24,10 @@ def reclaim_all(db: sqlite3.Connection, now: int, boottime: float) -> None:
         (boottime, now),
     )
     db.execute(
+        "UPDATE steps SET started_due = ? + (started_at - ?) / 1e6 WHERE status = 'executing'",
+        (boottime, now),
+    )
+    db.execute(
         "UPDATE executions SET deadline_due = ? + (deadline_at - ?) / 1e6"
         f" WHERE deadline_at IS NOT NULL AND {LIVE}",
         (boottime, now),

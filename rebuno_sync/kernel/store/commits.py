@@ -166,6 +166,7 @@ class SharedCommits:
         batch = self._begin(batch)
         if not batch:
             return
+        before = database.writer.total_changes
         try:
             wrote = self._run_members(batch)
         except sqlite3.Error as error:
@@ -192,7 +193,8 @@ class SharedCommits:
             self._settle(batch)
             return
         self._settle(batch)
-        database.committed()
+        # What changes nothing is no news: whoever waits for a change may write such things to see.
+        database.committed(news=database.writer.total_changes != before)
 
     def _begin(self, batch: list[_Ticket[object]]) -> list[_Ticket[object]]:
         """Open the transaction; the members that had the patience to wait for it.

@@ -23,7 +23,11 @@ def backup(database: Database, target: Path) -> None:
         raise StorageError(f"cannot create {target}: {error.strerror}") from error
     try:
         with database.reading() as source, closing(sqlite3.connect(target)) as copy:
-            source.backup(copy)
+            try:
+                source.backup(copy)
+            except sqlite3.Error as error:
+                # Here, or it would be said of the kernel's file.
+                raise StorageError(f"cannot write the backup {target}: {error}") from error
     except BaseException:
         target.unlink(missing_ok=True)
         raise

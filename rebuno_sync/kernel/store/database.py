@@ -208,11 +208,15 @@ class Database:
             with suppress(sqlite3.Error):
                 writer.close()
 
-    def committed(self) -> None:
-        """After each commit, still under the write lock: wake waiters, keep the log short."""
-        with self._guard:
-            self._generation += 1
-            self._changed.notify_all()
+    def committed(self, *, news: bool) -> None:
+        """After each commit, still under the write lock: wake waiters, keep the log short.
+
+        ``news``: whether it may have changed anything.
+        """
+        if news:
+            with self._guard:
+                self._generation += 1
+                self._changed.notify_all()
         self._commits_since_checkpoint += 1
         size = self.bytes_of_log()
         grown = self._log_has_grown(size)
@@ -281,9 +285,13 @@ class Database:
                 self._changed.wait(timeout)
                 return
             self._polling = True
-            self._changed.wait(min(timeout, POLL_SECONDS))
         try:
-            self._look_for_change()
+            while timeout > 0 and self._generation == seen and not self._ended.is_set():
+                with self._guard:
+                    if self._generation == seen:
+                        self._changed.wait(min(timeout, POLL_SECONDS))
+                timeout -= POLL_SECONDS
+                self._look_for_change()
         finally:
             self._stop_polling()
 

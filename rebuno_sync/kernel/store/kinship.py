@@ -75,6 +75,17 @@ def live_descendants(db: sqlite3.Connection, execution_id: str) -> list[str]:
     return [row[0] for row in db.execute(sql, (execution_id,)).fetchall()]
 
 
+def sessions_above(db: sqlite3.Connection, execution_id: str) -> set[str]:
+    """The sessions of an execution, of the one that spawned it, and so on."""
+    sql = """
+    WITH RECURSIVE above (spawner, session) AS (
+      SELECT spawner, session FROM executions WHERE id = ?
+      UNION
+      SELECT e.spawner, e.session FROM executions e JOIN above ON e.id = above.spawner
+    ) SELECT session FROM above WHERE session IS NOT NULL"""
+    return {row[0] for row in db.execute(sql, (execution_id,)).fetchall()}
+
+
 def is_spawner(db: sqlite3.Connection, execution_id: str, step_id: str) -> bool:
     """Whether the step has a subagent, whatever became of it."""
     sql = "SELECT 1 FROM executions WHERE spawner = ? AND spawner_step = ? LIMIT 1"

@@ -18,6 +18,15 @@ _OF_A_PROCESS = frozenset({"owner", "runner"})
 """Columns that mean nothing elsewhere."""
 
 
+_VALUES: dict[str, type | tuple[type, ...]] = {
+    "INTEGER": int,
+    "REAL": (int, float),
+    "TEXT": (str, bytes),
+    "BLOB": (str, bytes),
+}
+"""What stands in columns of a type; packed texts are bytes."""
+
+
 class Row(NamedTuple):
     table: str
     columns: dict[str, Any]
@@ -58,8 +67,10 @@ def _rows(db: sqlite3.Connection, table: str, column: str, n: int) -> Iterator[R
         yield Row(table, columns)
 
 
-def _columns(db: sqlite3.Connection, table: str) -> list[str]:
-    return [row[0] for row in db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+def _columns(db: sqlite3.Connection, table: str) -> dict[str, str]:
+    """The types of a table's columns, by their names."""
+    sql = "SELECT name, type FROM pragma_table_info(?)"
+    return dict(db.execute(sql, (table,)).fetchall())
 
 
 def put_rows(db: sqlite3.Connection, rows: Iterable[Row], now: int, boottime: float) -> None:
@@ -96,8 +107,13 @@ def _restart_timers(columns: dict[str, Any], now: int, boottime: float) -> None:
 
 
 def _insert(db: sqlite3.Connection, table: str, columns: dict[str, Any]) -> int:
-    if unknown := columns.keys() - _columns(db, table):
+    has = _columns(db, table)
+    if unknown := columns.keys() - has.keys():
         raise UnknownRow(f"the table {table!r} has no column {min(unknown)!r}")
+    for name, value in columns.items():
+        # SQLite itself would keep a text in a column of numbers.
+        if value is not None and not isinstance(value, _VALUES[has[name]]):
+            raise UnknownRow(f"{name!r} of {table!r} cannot be {value!r:.80}")
     names, marks = ", ".join(columns), ", ".join("?" * len(columns))
     sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"
     try:

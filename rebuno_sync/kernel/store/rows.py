@@ -116,6 +116,7 @@ class StepRow(NamedTuple):
     rule_id: str
     parent: str
     started_at: int | None
+    started_due: float | None
     completed_at: int | None
     tries: int = 0
     retry_due: float | None = None

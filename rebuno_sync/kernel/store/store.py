@@ -31,7 +31,7 @@ class Store:
         self.database = database
         self.attempts = Attempts()
         self.owner = Owner(database.lock, str(clock.new_id()), self.attempts)
-        self.watch = Watch(database, self.attempts)
+        self.watch = Watch(database, self.attempts, clock)
         self._commits = SharedCommits(database, self.owner.reassert)
         self.abandoned = False
         self.forked_open = False

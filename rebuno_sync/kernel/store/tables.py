@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...types import DispatchStatus, ExecutionStatus, LeaseKey, StepStatus
 from . import texts
@@ -80,16 +80,17 @@ def execution_by_key(db: sqlite3.Connection, agent_id: str, key: str) -> Executi
 
 def executions(
     db: sqlite3.Connection, agent_id: str, status: str, before: str, limit: int, session: str = ""
-) -> list[ExecutionRow]:
-    """Newest first; ``agent_id``, ``status``, ``before`` (an id) and ``session`` filter when not
-    empty."""
+) -> Iterator[ExecutionRow]:
+    """Newest first, read as they are taken; ``agent_id``, ``status``, ``before`` (an id) and
+    ``session`` filter when not empty."""
     filters = [("agent_id = ?", agent_id), ("status = ?", status), ("id < ?", before)]
     filters.append(("session = ?", session))
     used = [(text, value) for text, value in filters if value]
     where = " AND ".join(text for text, _ in used) or "TRUE"
     sql = f"SELECT {_EXECUTION} FROM executions WHERE {where} ORDER BY id DESC LIMIT ?"
-    rows = db.execute(sql, (*(value for _, value in used), limit)).fetchall()
-    return [found for row in rows if (found := _execution(db, row)) is not None]
+    for row in db.execute(sql, (*(value for _, value in used), limit)):
+        if (found := _execution(db, row)) is not None:
+            yield found
 
 
 def executions_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
@@ -291,15 +292,17 @@ def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -
     """``row`` is a ``StepRow`` without its number and its tries."""
     cursor = db.execute(
         f"INSERT INTO steps (execution, {_NEW_STEP}) VALUES"
-        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (execution, *_packed(db, row, _LONG_OF_STEPS)),
     )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 
 
-def start_step(db: sqlite3.Connection, n: int, now: int) -> None:
-    db.execute("UPDATE steps SET status = 'executing', started_at = ? WHERE n = ?", (now, n))
+def start_step(db: sqlite3.Connection, n: int, at: int, due: float) -> None:
+    """``due``: what ``at`` is on the boot-time clock."""
+    columns = "status = 'executing', started_at = ?, started_due = ?"
+    db.execute(f"UPDATE steps SET {columns} WHERE n = ?", (at, due, n))
 
 
 def allow_step(db: sqlite3.Connection, n: int) -> None:

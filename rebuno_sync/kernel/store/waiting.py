@@ -56,6 +56,11 @@ def approvals(db: sqlite3.Connection, status: str) -> list[ApprovalRow]:
     return list(map(_approval, rows))
 
 
+def approvals_of(db: sqlite3.Connection, execution: int) -> list[ApprovalRow]:
+    rows = db.execute(f"{_APPROVAL} WHERE a.execution = ? ORDER BY a.n", (execution,)).fetchall()
+    return list(map(_approval, rows))
+
+
 def pending_of(db: sqlite3.Connection, execution: int) -> list[ApprovalRow]:
     sql = f"{_APPROVAL} WHERE a.execution = ? AND a.status = 'pending' ORDER BY a.n"
     return list(map(_approval, db.execute(sql, (execution,)).fetchall()))

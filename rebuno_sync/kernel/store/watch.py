@@ -7,8 +7,10 @@ import threading
 from collections.abc import Callable
 
 from ...errors import RebunoError
+from ...ports import Clock
 from ...types import LeaseKey
 from ..attempts import Attempts
+from ..moment import Moment
 from . import queue
 from .database import Database
 
@@ -27,12 +29,14 @@ _IDLE_LOOKS = 40
 class Watch:
     """Looks whether the watched leases still stand, each time that the file has changed.
 
-    What this process ends it is told of at once (``ended``); a thread looks for what others end.
+    What this process ends it is told of at once (``ended``); a thread looks for what others end,
+    and for deadlines, which nobody may be there to notice.
     """
 
-    def __init__(self, database: Database, attempts: Attempts) -> None:
+    def __init__(self, database: Database, attempts: Attempts, clock: Clock) -> None:
         self._database = database
         self._attempts = attempts
+        self._clock = clock
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
@@ -65,6 +69,7 @@ class Watch:
             idle = 0 if self._attempts.watched() else idle + 1
             if idle > _IDLE_LOOKS and self._leave():
                 return
+            self._tell_overdue()
             new, self._kept_new = self._kept_new, False
             try:
                 if new or (not idle and self._database.has_changed(seen)):
@@ -73,6 +78,13 @@ class Watch:
             except RebunoError as error:
                 _log.debug("the leases were not looked at: %s", error)
                 seen = -1
+
+    def _tell_overdue(self) -> None:
+        """The heartbeat that these are made to send ends the execution."""
+        now = Moment.of(self._clock)
+        for _, attempt in self._attempts.watched():
+            if attempt.overdue(now):
+                attempt.tell_over()
 
     def _leave(self) -> bool:
         with self._guard:
