@@ -22,11 +22,11 @@ from .clock import SYSTEM
 from .codec import PLAIN
 from .combined import Combined
 from .endings import PAGE, ended, still_open
-from .errors import NetworkError, UnauthorizedError
+from .errors import APIError, NetworkError, api_error
 from .governance import Governance
 from .listening import SILENT_SECONDS, LiveStream
 from .ports import Clock
-from .replies import error_of, understood
+from .replies import error_of, no_such_key, understood
 from .types import Event, Execution, ExecutionPage, Step
 
 __all__ = ["Client"]
@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 _TRIES = 6
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _POLL_FIRST, _POLL_LONGEST = 0.02, 0.5
+_MATTER = ("idempotency_key", "session", "parent_execution_id")
+"""Texts of a creation that change what is done."""
 
 
 class Client(Governance, Access, Branching, Combined):
@@ -89,8 +91,8 @@ class Client(Governance, Access, Branching, Combined):
         input: compare that where a key might be used for two things.
 
         ``input``: any JSON value. The other arguments are those of ``Kernel.create``, sent when
-        given; what a kernel does not know it refuses (``ValidationError``). Raises ``TypeError``
-        for an input that is not JSON.
+        given; what a kernel does not know it refuses (``ValidationError``), and so is an empty
+        text here, which kernels take for none. Raises ``TypeError`` for an input that is not JSON.
         """
         members = {
             "agent_id": json.dumps(agent_id),
@@ -103,7 +105,11 @@ class Client(Governance, Access, Branching, Combined):
             "spawned_by": None if spawned_by is None else dict(spawned_by),
             "on_behalf_of": on_behalf_of,
         }
-        members |= {name: json.dumps(value) for name, value in given.items() if value}
+        for name, value in given.items():
+            if value == "" and name in _MATTER:
+                raise _empty(name)
+            if value:
+                members[name] = json.dumps(value)
         body = ",".join(f'"{name}":{text}' for name, text in members.items() if text is not None)
         # A subagent's key is the id of its step, unless it has one (protocol.md 9.1).
         repeatable = bool(idempotency_key or spawned_by)
@@ -275,14 +281,8 @@ class Client(Governance, Access, Branching, Combined):
                 ) from error
             raise NetworkError(f"no answer of {self.base_url} to {what}: {error}") from error
         if reply.status_code >= 300:
-            refused = error_of(reply.status_code, reply.content, what)
-            if isinstance(refused, UnauthorizedError):
-                given = "this API key" if self._api_key else "a request without an API key"
-                refused.add_note(
-                    f"{self.base_url} does not accept {given}: Client(api_key=...), or"
-                    " REBUNO_API_KEY, has to be the kernel's token or a key of it"
-                )
-            raise refused
+            told = no_such_key(self.base_url, self._api_key)
+            raise error_of(reply.status_code, reply.content, what, unauthorized=told)
         return reply
 
     def _session(self) -> requests.Session:
@@ -323,7 +323,15 @@ class Client(Governance, Access, Branching, Combined):
 
 
 def _path(execution_id: str) -> str:
+    if not isinstance(execution_id, str):
+        raise TypeError(f"an execution's id is a text, not {execution_id!r:.80}; give execution.id")
     return f"/v0/executions/{quote(execution_id, safe='')}"
+
+
+def _empty(name: str) -> APIError:
+    """A variable that was not set, most likely: an execution without a key would begin anew."""
+    told = f"{name} must not be empty; leave it out for none"
+    return api_error("validation_error", f"validation error: {told}", 400)
 
 
 def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:

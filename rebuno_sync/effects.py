@@ -175,8 +175,10 @@ def _copied(value: Any) -> Any:
 
 
 def _denial(name: str, refusal: PolicyError) -> str:
-    """What a model is told of a tool that policy denied (protocol.md 13.8)."""
-    return f"{name} not allowed. reason: {refusal}"
+    """What a model is told of a tool that policy denied, word for word as other SDKs tell it: their
+    next model call is the same step (protocol.md 13.8)."""
+    reason = f"[{refusal.code}] {refusal.message} (HTTP {refusal.status_code})"
+    return f"{name} not allowed. reason: {reason}"
 
 
 def _name_of(fn: Callable[..., object]) -> str:

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
+from .errors import Blocked, NoActiveExecution, PolicyError, RateLimited, Signal
 from .nested import Results
 from .types import DecisionKind, Idempotency, StepDecision
 
 __all__ = [
     "Frame",
+    "blocked",
     "forked",
     "late",
     "outside",
@@ -100,6 +101,13 @@ def refused(frame: Frame[C] | None, decision: StepDecision) -> Exception:
     if frame is not None:
         frame.refusal = refusal
     return refusal
+
+
+def blocked(decision: StepDecision) -> Blocked:
+    """The signal of an effect that is not decided yet."""
+    if decision.approval_id:
+        return Blocked(f"the execution waits for a person: approval {decision.approval_id}")
+    return Blocked(f"the execution waits: {decision.reason}" if decision.reason else "")
 
 
 def outside(what: str, otherwise: str, *, others_live: bool) -> NoActiveExecution:

@@ -332,6 +332,14 @@ def test_what_is_wrong_is_told(kernel: Kernel, folders: Folders) -> None:
         rebuno.resource("a", Plain())
 
 
+def test_what_is_no_driver_is_told_what_it_lacks(kernel: Kernel) -> None:
+    def handler() -> None:
+        rebuno.resource("x", "a name")  # type: ignore[arg-type]
+
+    with pytest.raises(rebuno.ExecutionFailed, match="has no driver_id, create, open: 'a name'"):
+        rebuno.run(handler, agent="a", kernel=kernel)
+
+
 def test_an_unknown_resource_is_an_error_of_the_call(kernel: Kernel) -> None:
     """A tool that changes it needs it to be there."""
 
