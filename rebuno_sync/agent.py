@@ -237,6 +237,11 @@ class _Attempt:
             return self._unwind(signal)
         except (NetworkError, StorageError) as lost:
             return self._unwind(Interrupted(str(lost)))
+        if not self._resumed_by_hand:  # Else it is the cause of what its caller gets.
+            told = "execution %s of %s failed: %s"
+            self._context.activate(
+                lambda: _log.error(told, self._id, self._context.agent_id, reason, exc_info=error)
+            )
         return Outcome(OutcomeStatus.FAILED, self._id, reason=reason, error=error)
 
     def _settle_end(

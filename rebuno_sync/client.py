@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -20,12 +20,13 @@ from .access import Access
 from .branching import Branching
 from .clock import SYSTEM
 from .codec import PLAIN
+from .combined import Combined
 from .endings import PAGE, ended, still_open
-from .errors import NetworkError, UnauthorizedError
+from .errors import APIError, NetworkError, api_error
 from .governance import Governance
 from .listening import SILENT_SECONDS, LiveStream
 from .ports import Clock
-from .replies import error_of, understood
+from .replies import error_of, no_such_key, understood
 from .types import Event, Execution, ExecutionPage, Step
 
 __all__ = ["Client"]
@@ -35,10 +36,11 @@ _log = logging.getLogger(__name__)
 _TRIES = 6
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _POLL_FIRST, _POLL_LONGEST = 0.02, 0.5
-_LARGEST_PAGE = 200
+_MATTER = ("idempotency_key", "session", "parent_execution_id")
+"""Texts of a creation that change what is done."""
 
 
-class Client(Governance, Access, Branching):
+class Client(Governance, Access, Branching, Combined):
     """A kernel's operator interface. Usable from many threads, and after a fork.
 
     ``base_url``: the kernel's, by default ``REBUNO_URL``. ``api_key``: its bearer token or an API
@@ -89,8 +91,8 @@ class Client(Governance, Access, Branching):
         input: compare that where a key might be used for two things.
 
         ``input``: any JSON value. The other arguments are those of ``Kernel.create``, sent when
-        given; what a kernel does not know it refuses (``ValidationError``). Raises ``TypeError``
-        for an input that is not JSON.
+        given; what a kernel does not know it refuses (``ValidationError``), and so is an empty
+        text here, which kernels take for none. Raises ``TypeError`` for an input that is not JSON.
         """
         members = {
             "agent_id": json.dumps(agent_id),
@@ -103,7 +105,11 @@ class Client(Governance, Access, Branching):
             "spawned_by": None if spawned_by is None else dict(spawned_by),
             "on_behalf_of": on_behalf_of,
         }
-        members |= {name: json.dumps(value) for name, value in given.items() if value}
+        for name, value in given.items():
+            if value == "" and name in _MATTER:
+                raise _empty(name)
+            if value:
+                members[name] = json.dumps(value)
         body = ",".join(f'"{name}":{text}' for name, text in members.items() if text is not None)
         # A subagent's key is the id of its step, unless it has one (protocol.md 9.1).
         repeatable = bool(idempotency_key or spawned_by)
@@ -136,16 +142,6 @@ class Client(Governance, Access, Branching):
             ),
         )
 
-    def iterate(self, *, agent_id: str = "", status: str = "") -> Iterator[Execution]:
-        """All executions, newest first, page by page as they are asked for."""
-        cursor = ""
-        while True:
-            page = self.list(agent_id=agent_id, status=status, limit=_LARGEST_PAGE, cursor=cursor)
-            yield from page.executions
-            if not page.next_cursor:
-                return
-            cursor = page.next_cursor
-
     def events(
         self, execution_id: str, after_seq: int = 0, limit: int = 100
     ) -> builtins.list[Event]:
@@ -167,6 +163,11 @@ class Client(Governance, Access, Branching):
         """One step."""
         answer = self._ask("GET", f"{_path(execution_id)}/steps/{quote(step_id, safe='')}")
         return understood("a step", lambda: Step.model_validate(answer))
+
+    def previous(self, execution_id: str) -> object:
+        """What the execution before that one left to it (protocol.md 9.3); ``None`` if nothing."""
+        answer = self._ask("GET", _path(execution_id) + "/previous")
+        return understood("a state", lambda: answer["state"])
 
     def stream(self, execution_id: str) -> LiveStream:
         """What running steps of an execution receive, a model's words say, as it comes.
@@ -207,18 +208,6 @@ class Client(Governance, Access, Branching):
                 if not away:
                     _log.warning("still waiting for execution %s: %s", execution_id, error)
                 away = True
-
-    def run(
-        self,
-        agent_id: str,
-        input: object = None,
-        *,
-        idempotency_key: str | None = None,
-        timeout: float | None = None,
-    ) -> Any:
-        """``create`` and ``wait``; the output."""
-        execution = self.create(agent_id, input, idempotency_key=idempotency_key)
-        return self.wait(execution.id, timeout).output
 
     # -- requests
 
@@ -292,14 +281,8 @@ class Client(Governance, Access, Branching):
                 ) from error
             raise NetworkError(f"no answer of {self.base_url} to {what}: {error}") from error
         if reply.status_code >= 300:
-            refused = error_of(reply.status_code, reply.content, what)
-            if isinstance(refused, UnauthorizedError):
-                given = "this API key" if self._api_key else "a request without an API key"
-                refused.add_note(
-                    f"{self.base_url} does not accept {given}: Client(api_key=...), or"
-                    " REBUNO_API_KEY, has to be the kernel's token or a key of it"
-                )
-            raise refused
+            told = no_such_key(self.base_url, self._api_key)
+            raise error_of(reply.status_code, reply.content, what, unauthorized=told)
         return reply
 
     def _session(self) -> requests.Session:
@@ -340,7 +323,15 @@ class Client(Governance, Access, Branching):
 
 
 def _path(execution_id: str) -> str:
+    if not isinstance(execution_id, str):
+        raise TypeError(f"an execution's id is a text, not {execution_id!r:.80}; give execution.id")
     return f"/v0/executions/{quote(execution_id, safe='')}"
+
+
+def _empty(name: str) -> APIError:
+    """A variable that was not set, most likely: an execution without a key would begin anew."""
+    told = f"{name} must not be empty; leave it out for none"
+    return api_error("validation_error", f"validation error: {told}", 400)
 
 
 def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -13,7 +13,6 @@ from .bodies import Bodies
 from .codec import PLAIN, Codec, encode_plain_arguments
 from .drift import is_patch
 from .errors import (
-    Blocked,
     Interrupted,
     LeaseSuperseded,
     RebunoError,
@@ -21,7 +20,7 @@ from .errors import (
     Terminated,
 )
 from .failures import encode_failure, not_storable
-from .frames import Frame, forked, late, outside, refused, steps_around
+from .frames import Frame, blocked, forked, late, outside, refused, steps_around
 from .heartbeat import Lease
 from .model_calls import ModelCallSeams
 from .nested import Results, decided, keep, until_over
@@ -208,7 +207,7 @@ class ExecutionContext(ModelCallSeams):
             case DecisionKind.DENIED | DecisionKind.RATE_LIMITED:
                 raise refused(outer, decision)
             case DecisionKind.BLOCKED | DecisionKind.EXECUTION_BLOCKED:
-                self._stop(Blocked())
+                self._stop(blocked(decision))
             case DecisionKind.EXECUTION_TERMINAL:
                 self._stop(Terminated())
         raise RebunoError(f"unexpected step decision: {decision!r} for {proposal.target!r}")
@@ -370,12 +369,12 @@ def execution() -> ExecutionContext:
     return current("execution()")
 
 
-def current(what: str) -> ExecutionContext:
-    """The current execution, for the effect that is called ``what`` in the error."""
+def current(what: str, otherwise: str = "") -> ExecutionContext:
+    """The current execution, for the effect that is called ``what`` in the error (`outside`)."""
     frame = _frame.get()
     if frame is not None:
         return frame.context
-    raise outside(what, others_live=bool(_live))
+    raise outside(what, otherwise, others_live=bool(_live))
 
 
 def here() -> tuple[ExecutionContext, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from .errors import ExecutionCancelled, ExecutionFailed, RebunoError
 from .types import Event, Execution, ExecutionStatus
@@ -14,8 +15,9 @@ PAGE = 1000
 _MOST_PAGES = 10
 
 _EXPLAINED = {
-    "dispatch_exhausted": "dispatch_exhausted (attempt after attempt died without settling a new"
-    " step, max_attempts of the kernel in a row; its steps tell where)",
+    "dispatch_exhausted": "dispatch_exhausted. One attempt after the other ended (its process died,"
+    " or it fell silent for longer than its lease) before it could record a new step, as many in a"
+    " row as the kernel's max_attempts; the steps that are still executing tell where",
 }
 
 
@@ -61,8 +63,17 @@ def still_open(
 
 def why_blocked(page: Callable[[int], Sequence[Event]]) -> str:
     """What a blocked execution waits for, as far as its log tells."""
-    last = _last(page, "execution.blocked")
-    told = {} if last is None else last.payload
+    told: dict[str, Any] = {}
+    undecided: dict[str, None] = {}
+    for event in _log(page):
+        if event.type == "execution.blocked":
+            told = event.payload
+        elif event.type == "approval.requested":
+            undecided[event.payload["approval_id"]] = None
+        elif event.type.startswith("approval."):
+            undecided.pop(event.payload["approval_id"], None)
+    if undecided:
+        return f"somebody has to grant or deny approval {', '.join(undecided)}"
     if told.get("reason") == "sleeping":
         return f"it sleeps until {told.get('wake_at')}"
     if told.get("reason") == "awaiting_steps":
@@ -71,17 +82,23 @@ def why_blocked(page: Callable[[int], Sequence[Event]]) -> str:
 
 
 def _last(page: Callable[[int], Sequence[Event]], kind: str) -> Event | None:
-    """The last event whose type begins so; ``None`` when the log is too long to look."""
-    found, seen = None, 0
+    """The last event whose type begins so."""
+    found = None
+    for event in _log(page):
+        if event.type.startswith(kind):
+            found = event
+    return found
+
+
+def _log(page: Callable[[int], Sequence[Event]]) -> list[Event]:
+    """All events; none when there are too many to look at, or they cannot be had."""
+    found: list[Event] = []
     try:
         for _ in range(_MOST_PAGES):
-            events = page(seen)
-            for event in events:
-                if event.type.startswith(kind):
-                    found = event
+            events = page(found[-1].event_seq if found else 0)
+            found += events
             if len(events) < PAGE:
                 return found
-            seen = events[-1].event_seq
     except RebunoError:  # The caller has waited long enough, and asked for something else.
         pass
-    return None
+    return []

@@ -80,7 +80,7 @@ class Signal(BaseException):
 
 
 class Blocked(Signal):
-    """The execution waits for a decision; it goes on in a later dispatch."""
+    """The execution waits; it goes on in a later dispatch."""
 
 
 class Terminated(Signal):
@@ -157,7 +157,12 @@ class APIError(RebunoError):
         self.status_code = status_code or type(self).status_code
 
     def __str__(self) -> str:
-        return f"[{self.code}] {self.message} (HTTP {self.status_code})"
+        words = self.code.replace("_", " ")
+        usual = _CLASS_OF_CODE.get(self.code, APIError).status_code
+        status = "" if self.status_code == usual else f" (HTTP {self.status_code})"
+        # A kernel's message begins with words for its code (protocol.md 1.2).
+        told = self.message.startswith((words, _WORDS_OF_CODE.get(self.code, words)))
+        return f"{self.message}{status}" if told else f"{words}: {self.message}{status}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.message, self.code, self.status_code), self.__dict__
@@ -207,6 +212,9 @@ class PolicyError(APIError):
     def __init__(self, message: str = "", rule_id: str = "") -> None:
         super().__init__(message)
         self.rule_id = rule_id
+
+    def __str__(self) -> str:
+        return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.message, self.rule_id), self.__dict__
@@ -304,6 +312,8 @@ _CLASS_OF_CODE: dict[str, type[APIError]] = {
     "execution_terminal": ConflictError,
     "lease_superseded": ConflictError,
 }
+
+_WORDS_OF_CODE = {"lease_superseded": "dispatch lease superseded"}
 
 
 def api_error(code: str, message: str, status_code: int, rule_id: str = "") -> APIError:

@@ -8,8 +8,11 @@ a kernel, which is another machine.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
+from pathlib import Path
+from types import TracebackType
 from typing import Any, cast
 
 from . import strict
@@ -27,6 +30,7 @@ _MOST_PART = 64 * 1024
 _MOST_STATE = 256 * 1024
 _MOST_MEMBERS = 64
 _MOST_LEVELS = 5
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
 _TIMEOUT, _INDETERMINATE = "timeout", "indeterminate"
 
 
@@ -221,12 +225,20 @@ def _repr_of(value: object) -> str:
 
 def _traceback_of(error: BaseException) -> str:
     try:
-        told = traceback.format_exception(error)
+        told = traceback.format_exception(type(error), error, _below_us(error.__traceback__))
         if len(told[-1]) > _MOST_LAST_LINE:  # A long message must not push out the frames.
             told[-1] = told[-1][:_MOST_LAST_LINE] + "..."
         return strict.mended("".join(told)[-_MOST_TRACEBACK:])
     except Exception:
         return ""
+
+
+def _below_us(outermost: TracebackType | None) -> TracebackType | None:
+    """What is below the frames of this package that called the body; all where nothing is."""
+    own = outermost
+    while own is not None and own.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        own = own.tb_next
+    return own or outermost
 
 
 def _capped(text: str, most_bytes: int) -> str:

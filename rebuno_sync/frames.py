@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from .errors import NoActiveExecution, PolicyError, RateLimited, Signal
+from .errors import Blocked, NoActiveExecution, PolicyError, RateLimited, Signal
 from .nested import Results
 from .types import DecisionKind, Idempotency, StepDecision
 
 __all__ = [
     "Frame",
+    "blocked",
     "forked",
     "late",
     "outside",
@@ -102,11 +103,19 @@ def refused(frame: Frame[C] | None, decision: StepDecision) -> Exception:
     return refusal
 
 
-def outside(what: str, *, others_live: bool) -> NoActiveExecution:
-    """The error of an effect, called ``what``, that is called in no execution."""
+def blocked(decision: StepDecision) -> Blocked:
+    """The signal of an effect that is not decided yet."""
+    if decision.approval_id:
+        return Blocked(f"the execution waits for a person: approval {decision.approval_id}")
+    return Blocked(f"the execution waits: {decision.reason}" if decision.reason else "")
+
+
+def outside(what: str, otherwise: str, *, others_live: bool) -> NoActiveExecution:
+    """The error of an effect, called ``what``, that is called in no execution. ``otherwise``: what
+    else its caller may do about it."""
     message = (
         f"{what} was called outside an execution: effects work only in a handler that"
-        " rebuno_sync.run() or an Agent runs."
+        f" rebuno_sync.run() or an Agent runs.{otherwise}"
     )
     if others_live:
         message = (

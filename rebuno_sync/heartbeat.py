@@ -158,7 +158,8 @@ class Lease:
                     raise
                 if not repeatable or not self.can_hold():
                     raise
-                _log.warning("no answer for %s, asking again: %s", self.key.execution_id, error)
+                level = logging.INFO if isinstance(error, NetworkError) else logging.WARNING
+                _log.log(level, "no answer for %s, asking again: %s", self.key.execution_id, error)
             self.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 

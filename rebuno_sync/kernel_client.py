@@ -25,7 +25,7 @@ from .messages import (
 )
 from .ports import Clock, ResourceKernel
 from .remote_clock import RemoteClock
-from .replies import error_of, understood
+from .replies import error_of, no_such_agent, no_such_key, understood
 from .resource_calls import ResourceCalls
 from .signing import sign_body, sign_request
 from .transport import Reply, Transport
@@ -250,7 +250,8 @@ class KernelClient:
         if token := os.environ.get("REBUNO_API_KEY"):
             headers.append(("Authorization", f"Bearer {token}"))
         reply = self._transport.send("POST", target, headers, body.encode())
-        answer = _read(reply, f"POST {target}")
+        told = no_such_key(self._transport.base_url, token or "")
+        answer = _read(reply, f"POST {target}", told)
         return understood("an execution", lambda: Execution.model_validate(answer))
 
     def get_step(self, execution_id: str, step_id: str) -> Step:
@@ -339,7 +340,8 @@ class KernelClient:
         if reply.status < 300 and not self._form_is_known:
             self._request_form, self._form_is_known = request_form, True
         self._kernel_clock.hear(reply.headers.get("Date"))
-        return _read(reply, f"{method} {target}")
+        told = no_such_agent(self._transport.base_url, self.agent_id)
+        return _read(reply, f"{method} {target}", told)
 
     def _headers(
         self, method: str, target: str, body: bytes, lease: LeaseKey | None, request_form: bool
@@ -385,11 +387,11 @@ def _path(execution_id: str) -> str:
     return f"/v0/executions/{quote(execution_id, safe='')}"
 
 
-def _read(reply: Reply, what: str) -> Any:
+def _read(reply: Reply, what: str, unauthorized: str) -> Any:
     """The JSON of a reply; raises ``APIError`` for an envelope (protocol.md 1.2), ``NetworkError``
     when it may be not the kernel's: then what became of the request is unknown."""
     if reply.status >= 300:
-        raise error_of(reply.status, reply.body, what)
+        raise error_of(reply.status, reply.body, what, unauthorized=unauthorized)
     if not reply.body.strip():
         return None
     return understood("JSON", lambda: json.loads(reply.body))

@@ -69,6 +69,8 @@ def run(
     ``StorageError`` when the file cannot be used.
     """
     binding = Binding(handler)
+    if retry_failed and key is None:
+        raise ValueError("retry_failed=True needs the key of the execution that failed: key=...")
     for name, text in (("key", key), ("agent", agent)):
         if text is not None and not isinstance(text, str):
             raise TypeError(f"{name} must be a text, not {text!r}; str(...) of an id will do")
@@ -98,7 +100,11 @@ class _Host:
                 f"conflict: run(key={key!r}) was called inside the execution that has this key"
                 f" ({execution.id}); it would wait for itself. Use another key."
             )
-        return self._finish(execution, claim, timeout)
+        try:
+            return self._finish(execution, claim, timeout)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(_how_to_go_on(execution.id, key))
+            raise
 
     def _find_or_start(self, input: Any, key: str | None) -> tuple[Execution, Claim | None]:
         input_json = self._binding.encode_input(input)
@@ -106,6 +112,7 @@ class _Host:
         claim: Claim | None = None
         if known is None:
             try:
+                self._binding.refuse_dropped(input_json)
                 self._binding.bind(input_json)
             except InputInvalid as error:
                 raise api_error("validation_error", f"input_invalid: {error}", 400) from error
@@ -128,13 +135,13 @@ class _Host:
         """Run the execution's handler, or wait for whoever runs it, until it has ended."""
         started = SYSTEM.monotonic()
         failure: BaseException | None = None
-        begun = False
+        begun, earlier = False, execution.status.terminal
         while True:
             mark = self._kernel.change_mark()
             if claim is None:
                 execution = self._kernel.get(execution.id)
                 if execution.status.terminal:
-                    return self._result(execution, failure)
+                    return self._result(execution, failure, earlier=earlier)
                 if execution.status is not ExecutionStatus.BLOCKED:
                     claim = self._claim(execution.id, begun=begun)
             if claim is not None:
@@ -169,7 +176,7 @@ class _Host:
     def _asked(self, execution: Execution) -> str:
         """The approvals that it waits for, in words."""
         return ", ".join(
-            f"{it.id} ({self._kernel.get_step(execution.id, it.step_id).target})"
+            f"{it.id} ({it.target})"
             for it in self._kernel.list_approvals()
             if it.execution_id == execution.id
         )
@@ -207,14 +214,23 @@ class _Host:
             _log.warning("execution %s cannot go on yet: %s", execution_id, error)
             return None
 
-    def _result(self, execution: Execution, failure: BaseException | None) -> Any:
+    def _result(self, execution: Execution, failure: BaseException | None, *, earlier: bool) -> Any:
         try:
             output = ended(execution).output
         except ExecutionFailed as error:
-            if failure is None:
+            if earlier:
                 error.add_note("This failure was recorded earlier; the handler was not run now.")
             raise error from failure
         return self._binding.output.decode(json.dumps(output))
+
+
+def _how_to_go_on(execution_id: str, key: str | None) -> str:
+    if key is not None:
+        return f"What was recorded is kept: run(..., key={key!r}) goes on from there."
+    return (
+        f"Execution {execution_id} has no key, so nothing resumes it;"
+        f" Kernel().cancel({execution_id!r}) ends it."
+    )
 
 
 def _has_input(execution: Execution, input_json: str) -> bool:

@@ -70,8 +70,11 @@ def _worth_it(context: ExecutionContext, until: float | None) -> bool:
 
 def _park(context: ExecutionContext) -> None:
     """Give the lease up, where the kernel agrees that something waits."""
-    if context.recording.suspend(_wake(context)):
-        raise Blocked
+    wake = _wake(context)
+    if context.recording.suspend(wake):
+        if wake is None:
+            raise Blocked("the execution waits for subagents")
+        raise Blocked(f"the execution sleeps for {wake.seconds:.0f} s")
 
 
 def _wake(context: ExecutionContext) -> Wake | None:

@@ -54,6 +54,9 @@ class Driver(Protocol, Generic[Made]):
         """Find one again, by its binding."""
 
 
+_OF_A_DRIVER = ("driver_id", "create", "open")
+
+
 def resource(key: str, driver: Driver[H], checkpoints: CheckpointPolicy | None = None) -> H:
     """The environment of the running execution that is called ``key``: made by ``driver`` in the
     first attempt, opened in later ones, restored in a fork; once for each attempt.
@@ -63,8 +66,9 @@ def resource(key: str, driver: Driver[H], checkpoints: CheckpointPolicy | None =
     on tools and steps of the execution run one after another.
 
     Raises ``ConflictError`` when the key was registered with another driver or configuration,
-    ``ValidationError`` for a bad key, ``ValueError`` when it is to be captured and the driver has
-    no ``checkpoint``, ``NoActiveExecution`` outside an execution, and what the driver raises.
+    ``ValidationError`` for a bad key, ``TypeError`` for what is no driver, ``ValueError`` when it
+    is to be captured and the driver has no ``checkpoint``, ``NoActiveExecution`` outside an
+    execution, and what the driver raises.
     """
     context = current("resource()")
     context.check()
@@ -75,6 +79,11 @@ def resource(key: str, driver: Driver[H], checkpoints: CheckpointPolicy | None =
         if known is not None:
             handle: H = known.handle
             return handle
+        if missing := [name for name in _OF_A_DRIVER if not hasattr(driver, name)]:
+            raise TypeError(
+                f"the driver of resource {key!r} has no {', '.join(missing)}: {driver!r} (a driver"
+                f" has {', '.join(_OF_A_DRIVER)})"
+            )
         if checkpoints is not None and not hasattr(driver, "checkpoint"):
             raise ValueError(
                 f"resource {key!r} is to be captured, but {driver!r} has no checkpoint"

@@ -29,7 +29,8 @@ _UNWINDING_SECONDS = 0.3
 """How long closing waits for handlers that see their cancel flag."""
 _RELEASING_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 10.0
-"""Between the tries to reach a kernel that is away."""
+"""Between the tries to reach a kernel that is away, or does not know the agent."""
+_PATIENCE_SECONDS = 15.0
 
 
 class Service(Protocol):
@@ -244,11 +245,20 @@ def close_webhook(webhook: Webhook, release: Callable[[LeaseKey], None], grace: 
 
 
 class Publication:
-    """Publishes what an agent is and takes (protocol.md 13.10). Never affects its deliveries."""
+    """Publishes what an agent is and takes (protocol.md 13.10). Never affects its deliveries.
 
-    def __init__(self, client: KernelClient, metadata: dict[str, Any]) -> None:
+    ``patience``: seconds for which the kernel may not know the agent before the log warns of it.
+    """
+
+    def __init__(
+        self,
+        client: KernelClient,
+        metadata: dict[str, Any],
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
         self._client = client
         self._metadata = metadata
+        self._patience = patience
         self._guard = threading.Lock()
         self._begun = False
         self._over = threading.Event()
@@ -265,22 +275,29 @@ class Publication:
         self._over.set()
 
     def _publish(self) -> None:
-        pause = _FIRST_PAUSE_SECONDS
-        while not self._over.is_set() and self._publish_once():
+        pause, waited = _FIRST_PAUSE_SECONDS, 0.0
+        told = False
+        while not self._over.is_set() and (error := self._publish_once()):
+            if isinstance(error, UnauthorizedError) and waited >= self._patience and not told:
+                told = True
+                _log.warning("nothing is delivered to agent %s: %s", self._client.agent_id, error)
             self._over.wait(pause)
+            waited += pause
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    def _publish_once(self) -> bool:
-        """Whether the kernel is away, so that it is worth another try without a delivery."""
+    def _publish_once(self) -> RebunoError | None:
+        """Why it is worth another try without a delivery: the kernel is away, or does not know the
+        agent, which may be started first and registered then."""
         try:
             self._client.put_metadata(self._metadata)
-        except (NetworkError, UnauthorizedError, NotFoundError) as error:
-            # Not there yet, or the agent is started first and registered then.
+        except UnauthorizedError as error:
+            return error
+        except (NetworkError, NotFoundError) as error:
             if isinstance(error, NetworkError) and error.repeatable:
-                return True
+                return error
             _log.info("the agent's description was not published yet: %s", error)
             with self._guard:
                 self._begun = False  # With the next delivery, again.
         except Exception as error:
             _log.info("the agent's description was not published: %s", error)
-        return False
+        return None

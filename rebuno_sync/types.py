@@ -373,6 +373,11 @@ class Approval(_Wire):
     approvers: list[str] | None = None
     """Who may decide; ``None`` for anybody."""
     message: str = ""
+    agent_id: str = ""
+    kind: str = ""
+    target: str = ""
+    args: Any = None
+    """What the step is to do; other kernels leave it out, and ``get_step`` tells."""
     decided_by: str = ""
     rationale: str = ""
     decided_at: datetime | None = None

@@ -27,6 +27,10 @@ class Order(BaseModel):
     count: int = Field(1, alias="howMany")
 
 
+class Lenient(BaseModel):
+    text: str = "d"
+
+
 @dataclass
 class Spot:
     x: int
@@ -126,6 +130,38 @@ def test_what_is_no_object_has_no_members_and_is_told_so(value: object) -> None:
     told = r"^missing required input fields: prompt, when \(the input is no object with .*\)$"
     with pytest.raises(InputInvalid, match=told):
         bound(by_name, value)
+
+
+def defaulted(data: str = "d") -> None: ...
+def defaulted_model(data: Lenient) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [defaulted, defaulted_model, nothing])
+@pytest.mark.parametrize("value", [[1], 3, "text"])
+def test_an_input_of_which_nothing_is_taken_is_not_dropped_silently(
+    handler: Callable[..., object], value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent warns of it, and `run` refuses it."""
+    bound(handler, value)
+    assert "the input is no object, so nothing of it is taken" in caplog.text
+    with pytest.raises(InputInvalid, match="no object"):
+        Binding(handler).refuse_dropped(json.dumps(value))
+    Binding(handler).refuse_dropped("null")
+    Binding(untyped).refuse_dropped(json.dumps(value))
+
+
+@pytest.mark.parametrize("handler", [untyped, by_dict])
+def test_whoever_may_have_meant_a_member_is_told_once_that_the_whole_input_is_taken(
+    handler: Callable[..., object], caplog: pytest.LogCaptureFixture
+) -> None:
+    binding = Binding(handler)
+    assert binding.bind('{"x": 1}') == ((), {"data": {"x": 1}})
+    assert caplog.records == []
+    for _ in range(2):
+        assert binding.bind('{"data": 1}') == ((), {"data": {"data": 1}})
+    [record] = caplog.records
+    assert "takes the whole input as data" in record.getMessage()
+    assert "data: str" in record.getMessage()
 
 
 def test_every_member_that_does_not_fit_is_named() -> None:

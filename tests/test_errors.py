@@ -182,7 +182,27 @@ def test_a_kernels_code_chooses_the_class(code: str, status_code: int, cls: type
     error = api_error(code, "what happened", status_code)
     assert type(error) is cls
     assert (error.code, error.status_code) == (code, status_code)
-    assert str(error) == f"[{code}] what happened (HTTP {status_code})"
+
+
+@pytest.mark.parametrize(
+    ("code", "status_code", "message", "told"),
+    [
+        ("conflict", 409, "conflict: it has ended", "conflict: it has ended"),
+        ("not_found", 404, "not found: agent 'a'", "not found: agent 'a'"),
+        ("not_found", 404, "agent 'a'", "not found: agent 'a'"),
+        ("lease_superseded", 409, "dispatch lease superseded", "dispatch lease superseded"),
+        ("validation_error", 413, "too large", "validation error: too large (HTTP 413)"),
+        ("internal_error", 500, "no room", "internal error: no room"),
+        ("internal_error", 404, "no page", "internal error: no page (HTTP 404)"),
+        ("of_a_newer_kernel", 422, "oh", "of a newer kernel: oh (HTTP 422)"),
+        ("policy_denied", 403, "approval_denied", "approval_denied"),
+    ],
+)
+def test_an_error_says_what_happened_once(
+    code: str, status_code: int, message: str, told: str
+) -> None:
+    """The kind of error is named once, and a status only where the kind does not say it."""
+    assert str(api_error(code, message, status_code)) == told
 
 
 def test_a_denial_names_its_rule() -> None:

@@ -13,8 +13,7 @@ from rebuno_sync.kernel import Kernel
 def main(name: str = "", word: str = "", rationale: str = "") -> None:
     with Kernel() as kernel:
         for approval in kernel.list_approvals():
-            step = kernel.get_step(approval.execution_id, approval.step_id)
-            print(approval.message, step.target, step.args)
+            print(approval.message, approval.target, approval.args)
             if word:
                 decide = kernel.grant_approval if word == "grant" else kernel.deny_approval
                 decide(approval.id, name, rationale)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from .handlers import Shape, model_of, name_of, refuse_unsuitable, shape_of, sig
 from .schema import known, object_schema
 
 __all__ = ["Binding", "InputInvalid"]
+
+_log = logging.getLogger(__name__)
 
 _PATH = "input"
 _EMPTY = inspect.Parameter.empty
@@ -57,6 +60,7 @@ class Binding:
         self._readers = {name: _reader_of(hint) for name, hint in self._hints.items()}
         returned = hints.get("return", _EMPTY)
         self.output: Codec = PLAIN if returned is Result else codec_for(returned)
+        self._warned = False
 
     def encode_input(self, value: object) -> str:
         """The JSON text of an input as a caller gives it; ``None`` is ``null``.
@@ -77,16 +81,29 @@ class Binding:
             members[key] = codec.plain(item, _PATH + strict.segment(key))
         return within_limit(strict.compact(members, _PATH), _PATH)
 
+    def refuse_dropped(self, input_json: str) -> None:
+        """Raises `InputInvalid` for an input of which `bind` would drop everything."""
+        value = json.loads(input_json)
+        if value is not None and self._drops(value):
+            raise InputInvalid(self._dropped(value))
+
     def bind(self, input_json: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with which the handler takes an input. Raises `InputInvalid`."""
+        """The arguments with which the handler takes an input. Raises `InputInvalid`.
+
+        An input that is no object counts as an empty one where members are expected; the log says
+        that it was dropped.
+        """
         try:
             value = PLAIN.decode(input_json)
         except ValueError as error:
             raise InputInvalid(f"input validation failed: {error}") from error
         if self.shape == "raw":
+            self._warn_of_a_member(value)
             return self._call({self._taking[0].name: value})
-        given_object = value is None or isinstance(value, dict)
+        given_object = value is None or not self._drops(value)
         if not isinstance(value, dict):
+            if not given_object:
+                _log.warning("%s", self._dropped(value))
             value, input_json = {}, "{}"
         if self.shape == "model":
             [(name, read)] = self._readers.items()
@@ -113,6 +130,29 @@ class Binding:
             return object_schema(self._taking, self._hints)
         except Exception:  # pydantic raises many kinds here, a user's hook any kind
             return None
+
+    def _drops(self, value: object) -> bool:
+        return self.shape != "raw" and not isinstance(value, dict)
+
+    def _dropped(self, value: object) -> str:
+        names = ", ".join(item.name for item in self._taking) or "none"
+        return (
+            f"{name_of(self.handler)} takes an object with its parameters by name ({names}), and"
+            f" the input is no object, so nothing of it is taken: {json.dumps(value)[:80]}"
+        )
+
+    def _warn_of_a_member(self, value: object) -> None:
+        """Once. Who gives an object with just the parameter's name may have meant its member."""
+        name = self._taking[0].name
+        if not self._warned and isinstance(value, dict) and value.keys() == {name}:
+            self._warned = True
+            _log.warning(
+                "%s takes the whole input as %s, the object with the member %r and not that member,"
+                " because %s is its only parameter and has no type, or is a plain dict. With a"
+                " type, as in %s: str or %s: dict[str, Any], it takes the member",
+                name_of(self.handler),
+                *(name,) * 5,
+            )
 
     def _members(self, value: dict[str, Any]) -> dict[str, Any]:
         bound: dict[str, Any] = {}

@@ -113,6 +113,9 @@ def run(options: argparse.Namespace) -> int:
             with _listening(options) as (server, front), _opened(options) as kernel:
                 body_form = options.accept_body_signatures
                 register(kernel, agents)
+                if options.config:
+                    names = ", ".join(agent.id for agent in agents) or "no agent"
+                    _log.info("%s registers %s", options.config, names)
                 _warn_of_readers(kernel.path)
                 front.set_result(
                     KernelApp(kernel, options.token or "", accept_body_signatures=body_form)
@@ -205,7 +208,10 @@ def _token(text: str) -> str:
 
 
 def _retention(text: str) -> float | None:
-    return None if text == "0" else float(_Positive(float)(text))
+    try:
+        return None if text == "0" else float(_Positive(float)(text))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; 0 keeps all") from None
 
 
 class _Positive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Self, TypeVar
 
 from ..clock import SYSTEM
 from ..codec import PLAIN
+from ..combined import Combined
 from ..endings import PAGE, ended, still_open
 from ..errors import StorageError
 from ..ports import Clock, Deliver
@@ -38,6 +40,8 @@ from .views import event_view, execution_view, step_view
 
 __all__ = ["DEFAULT_PATH", "Kernel"]
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 DEFAULT_PATH = ".rebuno/kernel.db"
@@ -46,7 +50,7 @@ _POLL_CAP_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.001
 
 
-class Kernel(Registering, Governance, Access, Keeping, Branching, Listening):
+class Kernel(Registering, Governance, Access, Keeping, Branching, Listening, Combined):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).
@@ -55,7 +59,9 @@ class Kernel(Registering, Governance, Access, Keeping, Branching, Listening):
     ``max_attempts``: attempts in a row that may die without settling a step (protocol.md 4).
     ``deadline``: seconds from its creation after which an execution is cancelled; none by default.
     ``retention``: seconds from its end after which an execution is removed, by default a day;
-    ``None`` keeps all. One that had a key leaves its outcome, so that the key never runs again.
+    ``None`` keeps all. They are removed, some at a time, when an execution is created or run here,
+    and while an agent is served. One that had a key leaves its outcome, so that the key never runs
+    again.
     All three are at most 1e9 seconds.
 
     Raises ``StorageError`` when the file cannot be used; it is then left as it was.
@@ -79,9 +85,10 @@ class Kernel(Registering, Governance, Access, Keeping, Branching, Listening):
             ("retention", retention),
         ):
             if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
+                none = "keeps all" if name == "retention" else "is no limit"
                 raise ValueError(
                     f"{name} must be positive and at most {LONGEST_SECONDS:.0f} seconds, not"
-                    f" {seconds}"
+                    f" {seconds}" + ("" if name == "lease_timeout" else f"; None {none}")
                 )
         self.path = (
             Path(path or os.environ.get("REBUNO_DB") or DEFAULT_PATH).expanduser().absolute()
@@ -100,7 +107,10 @@ class Kernel(Registering, Governance, Access, Keeping, Branching, Listening):
             retention=retention,
         )
         self.agent = AgentPort(self._store, clock, self.core.records, self.core.deltas)
+        is_new = not self.path.exists()
         self._store()
+        if is_new:
+            _log.info("%s did not exist: it begins empty", self.path)
 
     def _store(self) -> Store:
         """The open file; after a fork the child opens its own."""
@@ -184,7 +194,9 @@ class Kernel(Registering, Governance, Access, Keeping, Branching, Listening):
             spawner=spawner_in(spawned_by),
             on_behalf_of=on_behalf_of,
         )
-        return execution_view(self.core.records.create(wanted))
+        created = self.core.records.create(wanted)
+        self.core.retention.sweep_if_due()
+        return execution_view(created)
 
     def get(self, execution_id: str) -> Execution:
         """One execution; ``NotFoundError`` when there is none."""
@@ -226,6 +238,10 @@ class Kernel(Registering, Governance, Access, Keeping, Branching, Listening):
     def get_step(self, execution_id: str, step_id: str) -> Step:
         """One step; ``NotFoundError`` when the execution has none with that id."""
         return step_view(execution_id, self.core.records.step(execution_id, step_id))
+
+    def previous(self, execution_id: str) -> object:
+        """What the execution before that one left to it (protocol.md 9.3); ``None`` if nothing."""
+        return self.agent.previous(execution_id)
 
     def cancel(self, execution_id: str) -> None:
         """End an execution; ``ConflictError`` when it has ended already (protocol.md 9.4)."""

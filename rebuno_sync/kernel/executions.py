@@ -35,6 +35,8 @@ EXECUTION_CANCELLED = "execution_cancelled"
 
 
 def get(db: Connection, execution_id: str) -> ExecutionRow:
+    if not isinstance(execution_id, str):
+        raise TypeError(f"an execution's id is a text, not {execution_id!r:.80}; give execution.id")
     row = tables.execution(db, execution_id) or removed_by_id(db, execution_id)
     if row is None:
         raise api_error("not_found", f"not found: execution {execution_id}", 404)

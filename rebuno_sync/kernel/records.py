@@ -150,10 +150,12 @@ class Records:
 
     def approvals(self, status: str = "pending") -> list[ApprovalRow]:
         """With that status, the oldest first."""
-        return self._read(lambda db: waiting.approvals(db, status))
+        return self._read(
+            lambda db: [waiting.whole_approval(db, row) for row in waiting.approvals(db, status)]
+        )
 
     def approval(self, approval_id: str) -> ApprovalRow:
-        return self._read(lambda db: approvals.find(db, approval_id))
+        return self._read(lambda db: waiting.whole_approval(db, approvals.find(db, approval_id)))
 
     def decide(self, approval_id: str, decided_by: str, rationale: str, *, granted: bool) -> None:
         self.approval(approval_id)  # What is overdue comes first.

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _BATCH = 20
 """Removed in one transaction: others wait for it."""
 
-_PAUSE_SECONDS = 60.0
+_LONGEST_PAUSE_SECONDS = 60.0
 """Between looks that found little."""
 
 _LARGEST_KEPT_BYTES = 1024
@@ -47,7 +47,7 @@ class Retention:
         now = self._clock.monotonic()
         if self._seconds is None or now < self._next:
             return
-        self._next = now + _PAUSE_SECONDS
+        self._next = now + min(_LONGEST_PAUSE_SECONDS, self._seconds / 2)
         try:
             if self.sweep() == _BATCH:
                 self._next = now

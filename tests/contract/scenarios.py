@@ -101,6 +101,7 @@ SECTIONS: dict[str, frozenset[Generation]] = {
     "judges": _OURS,  # 11.9: elsewhere one may be configured
     "limits are told": _FENCED,  # 7.4: G0 writes no event
     "nameless decisions": _OURS,  # 2.3: G2e too
+    "telling approvals": _OURS,  # 3.5 has no more than the step's id
     "sessions": _NEWEST,  # 9.2
     "previous": _NEWEST,  # 9.3
     "subagents": _NEWEST,  # 9.7

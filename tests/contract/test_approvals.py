@@ -6,7 +6,7 @@ import pytest
 
 from rebuno_sync.types import LeaseKey, Proposal
 
-from .deployments import Changeable, Deployment
+from .deployments import AGENT, Changeable, Deployment
 from .moves import (
     asks,
     attempt,
@@ -44,6 +44,22 @@ def test_b09_asking_for_an_approval_blocks_the_execution(on: Deployment) -> None
     ]
     (step,) = on.operator.list_steps(lease.execution_id)
     assert (step.step_id, step.status) == (approval.step_id, "awaiting_approval")
+
+
+@scenario("telling approvals")
+def test_an_approval_tells_what_is_to_be_decided(on: Deployment) -> None:
+    """Whoever decides need not be allowed to read executions: it has the agent, the call and its
+    arguments, long ones too.
+    """
+    args = {"cents": 5, "why": "because " * 1000}
+    lease, approval = asks(on, call("charge", args))
+    [listed] = on.operator.list_approvals()
+    for told in (approval, listed):
+        assert (told.agent_id, told.kind, told.target) == (AGENT, "tool_call", "charge")
+        assert told.args == args
+    on.operator.grant_approval(approval.id, "alice")
+    assert on.operator.get_approval(approval.id).args == args
+    assert status(on, lease) == "running"
 
 
 @scenario("on demand")

@@ -88,6 +88,16 @@ def test_a_bad_key_is_refused(on: Deployment, key: str) -> None:
     assert on.operator.list().executions == []
 
 
+@scenario("idempotency keys")
+@pytest.mark.parametrize("name", ["idempotency_key", "session"])
+def test_an_empty_key_is_no_missing_one(on: Deployment, name: str) -> None:
+    """A key that came out empty is refused, over HTTP too, instead of beginning an execution anew
+    each time.
+    """
+    with pytest.raises(ValidationError, match=name):
+        on.operator.create(AGENT, **{name: ""})  # type: ignore[arg-type]
+
+
 @scenario("alone")
 @scenario("idempotency keys")
 @pytest.mark.parametrize("key", ["x" * 256, "é" * 128, " a ", "%_'\"", "\U0001f511"])

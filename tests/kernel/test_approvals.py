@@ -302,7 +302,7 @@ def test_a_sibling_that_had_begun_records_its_outcome(kernel: Kernel) -> None:
     sibling = kernel.agent.submit(lease, call())
     assert kernel.agent.submit(lease, once()).decision == "blocked"
     assert kernel.agent.complete_step(lease, sibling.step_id, "1").decision == "recorded"
-    with pytest.raises(APIError, match="lease_superseded"):
+    with pytest.raises(APIError, match="dispatch lease superseded"):
         kernel.agent.submit(lease, call("another"))
 
 

@@ -132,6 +132,16 @@ def test_folders_are_made(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) & 0o077 == 0
 
 
+def test_a_file_that_is_made_is_told_of(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A mistyped path is an empty kernel: the log says so, and nothing of one that was there."""
+    caplog.set_level("INFO")
+    Kernel(path).close()
+    assert f"{path} did not exist" in caplog.text
+    caplog.clear()
+    Kernel(path).close()
+    assert "did not exist" not in caplog.text
+
+
 def test_files_are_for_their_owner_only(path: Path) -> None:
     """Whatever the umask: the database, its log, the log's index and the lock file have
     mode 0600.

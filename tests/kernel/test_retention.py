@@ -115,6 +115,23 @@ def test_old_executions_go_in_small_batches(kernel: Kernel, clock: ManualClock) 
     assert left == [26, 7, 3, 4]
 
 
+def test_whoever_creates_an_execution_removes_old_ones(kernel: Kernel, clock: ManualClock) -> None:
+    finish(kernel)
+    clock.advance(DAY + 1)
+    new = kernel.create(AGENT)
+    assert [left.id for left in kernel.list().executions] == [new.id]
+
+
+def test_a_short_time_is_looked_at_more_often(path: Path, clock: ManualClock) -> None:
+    """Every minute, or twice in the time for which an execution is kept."""
+    with Kernel(path, retention=2.0, clock=clock) as kernel:
+        kernel.register_agent(AGENT)
+        finish(kernel)
+        clock.advance(2.5)
+        new = kernel.create(AGENT)
+        assert [left.id for left in kernel.list().executions] == [new.id]
+
+
 def test_the_dispatcher_removes_old_executions(kernel: Kernel, clock: ManualClock) -> None:
     finish(kernel)
     clock.advance(DAY + 1)
@@ -134,7 +151,7 @@ def test_without_a_limit_all_are_kept(path: Path, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1])
 def test_a_limit_is_positive(path: Path, seconds: float) -> None:
-    with pytest.raises(ValueError, match="retention must be positive"):
+    with pytest.raises(ValueError, match=r"retention must be positive.*None keeps all"):
         Kernel(path, retention=seconds)
 
 

@@ -284,7 +284,7 @@ def test_c28_a_writer_that_is_not_ours_is_waited_for(path: Path) -> None:
             assert let_go.is_alive()
             assert written[0].result(20).status == "running"
             assert written[1].result(20).decision == "proceed"
-            assert "not_found" in str(written[2].exception(20))
+            assert "not found" in str(written[2].exception(20))
         let_go.join()
 
 

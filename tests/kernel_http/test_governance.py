@@ -104,7 +104,7 @@ def test_only_operators_may(wire: Wire, method: str, target: str) -> None:
 
 
 def test_an_approval_has_the_protocols_members(wire: Wire, kernel: Kernel, inbox: Inbox) -> None:
-    """Before and after it is decided."""
+    """And what the step is to do; before and after it is decided."""
     lease, decision = asked(wire, kernel, inbox)
     assert decision == {
         "decision": "blocked",
@@ -122,6 +122,10 @@ def test_an_approval_has_the_protocols_members(wire: Wire, kernel: Kernel, inbox
         "step_id": decision["step_id"],
         "execution_id": lease.execution_id,
         "status": "pending",
+        "agent_id": AGENT,
+        "kind": "tool_call",
+        "target": "t",
+        "args": None,
         "approvers": ["alice"],
         "message": "t?",
     }

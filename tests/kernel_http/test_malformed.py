@@ -214,6 +214,13 @@ def test_a_failure_of_the_kernel_is_an_envelope(
     assert "KeyError" in caplog.text
 
 
+@pytest.mark.parametrize("body", [b"", b"{", b'{"agent_id"', b'{"agent_id": "a"'])
+def test_a_body_that_is_cut_short_is_told_so(wire: Wire, body: bytes) -> None:
+    answer = wire.operate("POST", "/v0/executions", body)
+    assert answer.status == 400
+    assert answer.json["message"].endswith("the body is not a JSON object: it breaks off")
+
+
 @pytest.mark.parametrize(
     ("rest", "body"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebuno_sync.kernel import Kernel
+from rebuno_sync.types import ExecutionStatus
 
 from .moves import Inbox, start
 from .wire import AGENT, Wire
@@ -36,6 +37,13 @@ def test_metrics_tell_how_the_kernel_stands(wire: Wire, kernel: Kernel, inbox: I
     assert found["rebuno_event_streams", ""] == 1
     assert found["rebuno_file_bytes", ""] + found["rebuno_log_bytes", ""] > 4096
     listener.close()
+
+
+def test_an_empty_kernel_has_samples(wire: Wire) -> None:
+    """Nothing failed is a zero, which an alert can compare, and no missing series."""
+    found = samples(wire)
+    assert [found["rebuno_executions", status] for status in ExecutionStatus] == [0] * 6
+    assert [found["rebuno_dispatches", it] for it in ("pending", "failed", "in_flight")] == [0] * 3
 
 
 def test_metrics_count_requests_by_their_route(wire: Wire) -> None:

@@ -20,6 +20,8 @@ from support.waiting import wait_until
 import rebuno_sync as rebuno
 from rebuno_sync import ExecutionCancelled, ExecutionFailed
 from rebuno_sync.kernel import Kernel
+from rebuno_sync.kernel_client import KernelClient
+from rebuno_sync.service import Publication
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -114,6 +116,63 @@ def test_a_failure_reaches_the_operator_with_its_reason(either: Service) -> None
     with pytest.raises(ExecutionFailed) as caught:
         either.run()
     assert caught.value.reason == "tool_error: broken: no"
+
+
+def test_a_failure_is_in_the_agents_log_with_its_traceback(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel is told one line; where it came from, the log of the agent says."""
+
+    def reads_a_missing_member() -> int:
+        return {"a": 1}["b"]
+
+    service.agent(reads_a_missing_member)
+    with pytest.raises(ExecutionFailed) as caught:
+        service.run()
+    execution_id = caught.value.execution_id
+    told = f"execution {execution_id} of served failed: agent_error: KeyError: 'b'"
+    [record] = wait_until(
+        lambda: [it for it in caplog.records if it.levelname == "ERROR"], "the agent's log"
+    )
+    assert record.getMessage() == told
+    assert record.exc_info is not None
+    assert "reads_a_missing_member" in (record.exc_text or logging.Formatter().format(record))
+
+
+def test_an_agent_without_the_kernels_secret_is_told_what_to_do(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning: nothing else shows that no delivery will come. It goes on asking, since it may be
+    registered yet.
+    """
+    client = KernelClient(service.url, "served", SECRET)
+    publication = Publication(client, {"description": "adds"}, patience=0)
+    publication.begin()
+    [record] = wait_until(
+        lambda: [it for it in caplog.records if it.levelname == "WARNING"], "the warning"
+    )
+    assert "nothing is delivered to agent served: unauthorized: " in record.getMessage()
+    assert f"{service.url} knows no agent 'served' with this secret" in record.getMessage()
+    assert "register_agent" in record.getMessage()
+    service.client.register_agent("served", "http://127.0.0.1:9/webhook", SECRET)
+    wait_until(lambda: metadata_of(service), "the description")
+    publication.close()
+    client.close()
+
+
+def test_a_subagent_without_an_api_key_is_told_what_to_do(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``subagent`` asks as an operator does: the tool's failure names the variable to set."""
+    monkeypatch.delenv("REBUNO_API_KEY", raising=False)
+
+    @rebuno.tool
+    def ask() -> Any:
+        return rebuno.subagent("helper")
+
+    service.agent(lambda: ask())
+    with pytest.raises(ExecutionFailed, match=r"request without an API key.*REBUNO_API_KEY"):
+        service.run()
 
 
 def test_an_input_that_does_not_fit_fails_the_execution(service: Service) -> None:

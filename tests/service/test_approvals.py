@@ -52,6 +52,8 @@ def test_a_granted_effect_runs_and_what_came_before_is_replayed(service: Service
     approval = next_approval(service)
     assert service.client.get(execution_id).status == "blocked"
     assert service.client.get_approval(approval.id) == approval
+    with pytest.raises(TimeoutError, match=f"has to grant or deny approval {approval.id}$"):
+        service.client.wait(execution_id, timeout=0)
     with pytest.raises(ForbiddenError, match="its approvers are alice"):
         service.client.grant_approval(approval.id, "bob")
     service.client.grant_approval(approval.id, "alice", "fine")

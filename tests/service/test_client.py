@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -320,11 +321,28 @@ def test_a_refused_api_key_is_told_of_with_the_next_step(service: Service) -> No
     client = rebuno.Client(service.url, "wrong")
     with client, pytest.raises(UnauthorizedError) as caught:
         client.list()
-    [note] = caught.value.__notes__
-    assert note == (
-        f"{service.url} does not accept this API key: Client(api_key=...), or REBUNO_API_KEY, has"
-        " to be the kernel's token or a key of it"
-    )
+    told = str(caught.value)
+    assert told.startswith(f"unauthorized: {service.url} does not accept this API key: Client(")
+    assert "REBUNO_API_KEY" in told
+
+
+@pytest.mark.parametrize("wrong", [None, 7, object()])
+def test_an_id_is_a_text(client: rebuno.Client, wrong: Any) -> None:
+    """An execution itself, say, is none: the error says what to give."""
+    for ask in (client.get, client.wait, client.cancel, client.events, client.list_steps):
+        with pytest.raises(TypeError, match=r"give execution\.id"):
+            ask(wrong)
+
+
+def test_what_is_no_kernel_is_told_of_in_a_line(
+    wire: responses.RequestsMock, client: rebuno.Client
+) -> None:
+    """Some other server that answers with JSON."""
+    wire.get(URL + "/v0/executions/0f7e", json={"hello": "world"})
+    told = r"the answer is not an execution: id: Field required \(and 4 more\)\. Is it a kernel.*"
+    with pytest.raises(NetworkError) as caught:
+        client.get("0f7e")
+    assert re.fullmatch(told, str(caught.value))
 
 
 def test_run_creates_and_waits(wire: responses.RequestsMock, client: rebuno.Client) -> None:

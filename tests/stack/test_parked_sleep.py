@@ -55,7 +55,9 @@ def test_a_sleep_gives_its_thread_and_its_lease_back(timed: Kernel, clock: Manua
         rebuno.step("after", lambda: done.append("after"))
         return "slept"
 
-    execution_id = parked(timed, handler)
+    execution_id = created(timed)
+    outcome = attempt(timed, execution_id, handler)
+    assert (outcome.status, outcome.reason) == ("blocked", "the execution sleeps for 3600 s")
     assert timed.get(execution_id).status == "blocked"
     clock.advance(HOUR - 1)
     assert timed.claim(execution_id) is None

@@ -256,3 +256,9 @@ def test_eight_processes_that_retry_at_once_make_one_fork(tmp_path: Path) -> Non
     with Kernel(tmp_path / "kernel.db") as kernel:
         assert len(kernel.list().executions) == 2
     assert (tmp_path / "tries").read_text() == ".."
+
+
+def test_a_retry_needs_a_key(kernel: Kernel) -> None:
+    """Without one there is nothing that could have failed before."""
+    with pytest.raises(ValueError, match="needs the key"):
+        rebuno.run(lambda: 1, agent="a", kernel=kernel, retry_failed=True)

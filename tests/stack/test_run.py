@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -231,7 +232,48 @@ def test_any_number_of_interrupts_exhausts_nothing(kernel: Kernel) -> None:
     assert rebuno.run(handler, key="k", kernel=kernel) == 21
 
 
+@pytest.mark.parametrize(
+    ("key", "told"), [("k", r"run\(\.\.\., key='k'\) goes on"), (None, "nothing resumes it")]
+)
+def test_an_interrupt_says_how_to_go_on(kernel: Kernel, key: str | None, told: str) -> None:
+    """Below the traceback that Ctrl-C leaves behind."""
+
+    def handler() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        rebuno.run(handler, key=key, kernel=kernel)
+    [note] = caught.value.__notes__
+    assert re.search(told, note)
+
+
+def test_only_an_old_failure_is_called_old(kernel: Kernel) -> None:
+    """Whoever ran the handler, or was there as the execution ended, is not told that it was not."""
+
+    def handler() -> None:
+        raise ValueError("no")
+
+    notes = []
+    for _ in range(2):
+        with pytest.raises(rebuno.ExecutionFailed) as caught:
+            rebuno.run(handler, key="k", kernel=kernel)
+        notes.append(getattr(caught.value, "__notes__", []))
+    assert notes == [[], ["This failure was recorded earlier; the handler was not run now."]]
+
+
 # -- keys and inputs
+
+
+@pytest.mark.parametrize("value", ["ada", ["ada"], 3])
+def test_an_input_that_would_be_dropped_is_refused(kernel: Kernel, value: object) -> None:
+    """A handler with defaults would run without it."""
+
+    def handler(name: str = "nobody") -> str:
+        return name
+
+    with pytest.raises(ValidationError, match=r"takes an object with its parameters by name"):
+        rebuno.run(handler, value, kernel=kernel)
+    assert kernel.list().executions == []
 
 
 def echo(n: Any = None) -> Any:

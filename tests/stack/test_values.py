@@ -220,6 +220,21 @@ def test_c14_the_live_cause_shows_where_the_body_raised(kernel: Kernel) -> None:
     assert frames[-1] == "body"
 
 
+def test_a_recorded_traceback_begins_in_the_body(kernel: Kernel) -> None:
+    """How this package calls a body is of no interest to whoever looks for a mistake in it."""
+
+    def inner() -> None:
+        raise ValueError("here")
+
+    @rebuno.tool
+    def body() -> None:
+        inner()
+
+    live, _ = live_and_replayed(kernel, body)
+    calls = [line for line in live.traceback.splitlines() if line.startswith('  File "')]
+    assert [line.rpartition(" ")[2] for line in calls] == ["body", "inner"]
+
+
 @pytest.mark.parametrize("make", EXCEPTIONS)
 def test_c14_a_handlers_own_exception_fails_its_execution(
     kernel: Kernel, make: Callable[[], Exception]

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...errors import api_error
+from ...types import DispatchStatus, ExecutionStatus
 from ..core import Core
-from ..store import Connection, tables
+from ..store import Connection, census
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_OPEN = (DispatchStatus.PENDING, DispatchStatus.FAILED, DispatchStatus.IN_FLIGHT)
 
 
 class Metrics:
@@ -60,14 +63,14 @@ class Metrics:
         executions = GaugeMetricFamily(
             "rebuno_executions", "Executions in the file.", labels=["status"]
         )
-        for status, count in by_status:
-            executions.add_metric([status], count)
+        for status in ExecutionStatus:  # Also those without any: an alert takes none for unknown.
+            executions.add_metric([status], by_status.get(status, 0))
         yield executions
         dispatches = GaugeMetricFamily(
             "rebuno_dispatches", "Attempts that wait or are under way.", labels=["status"]
         )
-        for status, count in waiting:
-            dispatches.add_metric([status], count)
+        for each in _OPEN:
+            dispatches.add_metric([each], waiting.get(each, 0))
         yield dispatches
         yield GaugeMetricFamily(
             "rebuno_event_streams", "Open event streams.", self._core.deltas.streams
@@ -79,5 +82,5 @@ class Metrics:
         )
 
 
-def _standing(db: Connection) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    return tables.executions_by_status(db), tables.open_dispatches_by_status(db)
+def _standing(db: Connection) -> tuple[dict[str, int], dict[str, int]]:
+    return dict(census.executions(db)), dict(census.open_dispatches(db))

@@ -153,3 +153,7 @@ class ApprovalRow(NamedTuple):
     decided_at: int | None
     timeout_at: int
     timeout_due: float
+    agent_id: str
+    kind: str
+    target: str
+    args: str

@@ -11,13 +11,19 @@ from .tables import whole_step
 
 _APPROVAL = """
 SELECT a.n, a.id, a.execution, e.id, a.step, s.step_id, a.status, a.approvers, a.message,
-       a.decided_by, a.rationale, a.created_at, a.decided_at, a.timeout_at, a.timeout_due
+       a.decided_by, a.rationale, a.created_at, a.decided_at, a.timeout_at, a.timeout_due,
+       e.agent_id, s.kind, s.target, s.args
 FROM approvals a JOIN executions e ON e.n = a.execution JOIN steps s ON s.n = a.step"""
 
 
 def _approval(row: tuple[object, ...]) -> ApprovalRow:
     found = ApprovalRow._make(row)
     return found._replace(status=ApprovalStatus(found.status))
+
+
+def whole_approval(db: sqlite3.Connection, row: ApprovalRow) -> ApprovalRow:
+    """With the arguments of its step, which the rules have no use for."""
+    return row._replace(args=texts.unpack(db, row.args))
 
 
 def insert_approval(
