@@ -1,4 +1,4 @@
-"""``python -m rebuno_sync``: the command line, without its script."""
+"""``python -m rebuno_sync``: the command line."""
 
 from .cli.main import main
 

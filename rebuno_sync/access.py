@@ -22,14 +22,15 @@ class Access(Asking):
     def register_agent(
         self,
         agent_id: str,
-        webhook_url: str,
-        secret: str,
+        webhook_url: str = "",
+        secret: str = "",
         *,
         lease_timeout_seconds: float | None = None,
         signature: str | None = None,
     ) -> Agent:
         """Make an agent known, or replace all that is known of it (its policy too, protocol.md
-        2.3). ``signature="body"`` lets an embedded kernel accept requests in the body form."""
+        2.3). An agent without a webhook is run by whoever claims its executions.
+        ``signature="body"`` lets an embedded kernel accept requests in the body form."""
         given = {
             "id": agent_id,
             "webhook_url": webhook_url,

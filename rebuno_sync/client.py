@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -20,6 +20,7 @@ from .access import Access
 from .branching import Branching
 from .clock import SYSTEM
 from .codec import PLAIN
+from .combined import Combined
 from .endings import PAGE, ended, still_open
 from .errors import APIError, NetworkError, api_error
 from .governance import Governance
@@ -35,12 +36,11 @@ _log = logging.getLogger(__name__)
 _TRIES = 6
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _POLL_FIRST, _POLL_LONGEST = 0.02, 0.5
-_LARGEST_PAGE = 200
 _MATTER = ("idempotency_key", "session", "parent_execution_id")
 """Texts of a creation that change what is done."""
 
 
-class Client(Governance, Access, Branching):
+class Client(Governance, Access, Branching, Combined):
     """A kernel's operator interface. Usable from many threads, and after a fork.
 
     ``base_url``: the kernel's, by default ``REBUNO_URL``. ``api_key``: its bearer token or an API
@@ -142,16 +142,6 @@ class Client(Governance, Access, Branching):
             ),
         )
 
-    def iterate(self, *, agent_id: str = "", status: str = "") -> Iterator[Execution]:
-        """All executions, newest first, page by page as they are asked for."""
-        cursor = ""
-        while True:
-            page = self.list(agent_id=agent_id, status=status, limit=_LARGEST_PAGE, cursor=cursor)
-            yield from page.executions
-            if not page.next_cursor:
-                return
-            cursor = page.next_cursor
-
     def events(
         self, execution_id: str, after_seq: int = 0, limit: int = 100
     ) -> builtins.list[Event]:
@@ -173,6 +163,11 @@ class Client(Governance, Access, Branching):
         """One step."""
         answer = self._ask("GET", f"{_path(execution_id)}/steps/{quote(step_id, safe='')}")
         return understood("a step", lambda: Step.model_validate(answer))
+
+    def previous(self, execution_id: str) -> object:
+        """What the execution before that one left to it (protocol.md 9.3); ``None`` if nothing."""
+        answer = self._ask("GET", _path(execution_id) + "/previous")
+        return understood("a state", lambda: answer["state"])
 
     def stream(self, execution_id: str) -> LiveStream:
         """What running steps of an execution receive, a model's words say, as it comes.
@@ -213,18 +208,6 @@ class Client(Governance, Access, Branching):
                 if not away:
                     _log.warning("still waiting for execution %s: %s", execution_id, error)
                 away = True
-
-    def run(
-        self,
-        agent_id: str,
-        input: object = None,
-        *,
-        idempotency_key: str | None = None,
-        timeout: float | None = None,
-    ) -> Any:
-        """``create`` and ``wait``; the output."""
-        execution = self.create(agent_id, input, idempotency_key=idempotency_key)
-        return self.wait(execution.id, timeout).output
 
     # -- requests
 

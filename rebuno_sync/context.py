@@ -369,12 +369,12 @@ def execution() -> ExecutionContext:
     return current("execution()")
 
 
-def current(what: str) -> ExecutionContext:
-    """The current execution, for the effect that is called ``what`` in the error."""
+def current(what: str, otherwise: str = "") -> ExecutionContext:
+    """The current execution, for the effect that is called ``what`` in the error (`outside`)."""
     frame = _frame.get()
     if frame is not None:
         return frame.context
-    raise outside(what, others_live=bool(_live))
+    raise outside(what, otherwise, others_live=bool(_live))
 
 
 def here() -> tuple[ExecutionContext, str] | None:

@@ -74,9 +74,7 @@ def tool(
     so, for the model to read.
     """
     check_idempotency(idempotency)
-    if isinstance(resources, str):
-        raise TypeError(f"resources must be a list of keys, [{resources!r}], not one text")
-    keys = tuple(resources)
+    keys = _keys(resources)
 
     def make(fn: Callable[P, R], name: str, bound_receiver: bool) -> Callable[P, R]:
         bounds = bounds_of(f"tool {name!r}", timeout, retries, idempotency)
@@ -85,6 +83,12 @@ def tool(
     if tool_id is not None and not isinstance(tool_id, str):
         return _decorated(tool_id, None, make)
     return lambda fn: _decorated(fn, tool_id, make)
+
+
+def _keys(resources: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(resources, str):
+        raise TypeError(f"resources must be a list of keys, [{resources!r}], not one text")
+    return tuple(resources)
 
 
 def _decorated(fn: Any, name: str | None, make: Callable[[Any, str, bool], Any]) -> Any:
@@ -217,16 +221,18 @@ def step(
     *,
     timeout: float | None = None,
     retries: int | RetryPolicy = 0,
+    resources: Sequence[str] = (),
 ) -> R:
     """Record the result of ``fn(**args)``: local non-determinism, such as the time or a file's
     text.
 
     ``args`` identify the step together with ``name`` and are encoded by ``fn``'s annotations; the
-    result by its return annotation. ``timeout`` and ``retries``: as of ``tool``. Raises as
-    ``tool`` does, and ``PolicyError`` when policy denies it (protocol.md 13.8).
+    result by its return annotation. ``timeout``, ``retries`` and ``resources``: as of ``tool``.
+    Raises as ``tool`` does, and ``PolicyError`` when policy denies it (protocol.md 13.8).
     """
     check_idempotency(idempotency)
     bounds = bounds_of(f"step {name!r}", timeout, retries, idempotency)
+    keys = _keys(resources)
     context = current(f"step {name!r}")
     _check_body(fn, f"step {name!r}")
     given = args or {}
@@ -235,7 +241,7 @@ def step(
             f"step {name!r}: args must be a dict of {name!r}'s arguments by name, not {given!r}"
         )
     text = encode_named_arguments(fn, given) if given else encode_plain_arguments(given)
-    proposal = Proposal(StepKind.LOCAL, name, text, idempotency, canonical=True)
+    proposal = Proposal(StepKind.LOCAL, name, text, idempotency, canonical=True, resources=keys)
     body = functools.partial(_on_copies, fn, (), given)
     return cast(R, context.perform(proposal, body, return_codec(fn), bounds))
 
@@ -250,25 +256,29 @@ def wrap_tool(
     retries: int | RetryPolicy = 0,
     to_result: Callable[[Any], Any] | None = None,
     transform_args: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    resources: Sequence[str] = (),
 ) -> Callable[..., Any]:
     """Make an effect of a tool that some other library describes by a JSON Schema.
 
     The callable that is returned takes keyword arguments only. ``invoke`` gets them as one dict,
     after ``transform_args``; ``to_result`` turns what it returns into JSON. ``args_schema``: a
     JSON Schema of type ``object``, from which the callable's signature is made: required
-    properties have no default, the others default to ``None``. ``timeout`` and ``retries``: as of
-    ``tool``. Raises and returns as ``tool`` does (protocol.md 13.8).
+    properties have no default, the others default to ``None``. ``timeout``, ``retries`` and
+    ``resources``: as of ``tool``. Raises and returns as ``tool`` does (protocol.md 13.8).
     """
     check_idempotency(idempotency)
     bounds = bounds_of(f"tool {name!r}", timeout, retries, idempotency)
     _check_body(invoke, f"tool {name!r}")
+    keys = _keys(resources)
     schema = args_schema or {}
 
     def call(**kwargs: Any) -> Any:
         context = current(f"tool {name!r}")
         arguments = transform_args(kwargs) if transform_args is not None else kwargs
         text = encode_plain_arguments(arguments)
-        proposal = Proposal(StepKind.TOOL_CALL, name, text, idempotency, canonical=True)
+        proposal = Proposal(
+            StepKind.TOOL_CALL, name, text, idempotency, canonical=True, resources=keys
+        )
 
         def run() -> Any:
             value = _on_copies(invoke, (arguments,), {})

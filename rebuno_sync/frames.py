@@ -110,11 +110,12 @@ def blocked(decision: StepDecision) -> Blocked:
     return Blocked(f"the execution waits: {decision.reason}" if decision.reason else "")
 
 
-def outside(what: str, *, others_live: bool) -> NoActiveExecution:
-    """The error of an effect, called ``what``, that is called in no execution."""
+def outside(what: str, otherwise: str, *, others_live: bool) -> NoActiveExecution:
+    """The error of an effect, called ``what``, that is called in no execution. ``otherwise``: what
+    else its caller may do about it."""
     message = (
         f"{what} was called outside an execution: effects work only in a handler that"
-        " rebuno_sync.run() or an Agent runs."
+        f" rebuno_sync.run() or an Agent runs.{otherwise}"
     )
     if others_live:
         message = (

@@ -2,12 +2,12 @@
 
 A ``python`` block is a script. What says ``background`` after its language (a Python script, or a
 line for the shell) is started and serves until the page is over; the blocks after it run when it
-listens. Other ``sh`` blocks are for people: they install things.
+listens. A ``sh`` block that says ``run`` is a script for the shell, each line of which ends well.
+Other ``sh`` blocks are for people: they install things.
 """
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import os
 import re
@@ -21,13 +21,12 @@ import pytest
 from support.kernel_process import Command, free_port
 
 import rebuno_sync
-from rebuno_sync.cli import kernel as kernel_command
 from rebuno_sync.kernel import Kernel
 
 ROOT = Path(__file__).parent.parent
 SOURCE = str(Path(rebuno_sync.__file__).parent.parent)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-BLOCK = re.compile(r"^```(python|sh)( background)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|sh)( background| run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 PORT = re.compile(r"\b(8080|5000)\b")
 """The ports that the pages speak of. A test takes free ones for them."""
@@ -36,17 +35,25 @@ LISTENS = re.compile(r"(?:--listen \S+:|port=)(\d+)")
 
 class Block(NamedTuple):
     language: str
-    in_background: bool
+    how: str
+    """``background``, ``run``, or nothing."""
     text: str
+
+    @property
+    def script(self) -> str:
+        """What the interpreter reads. ``exec``, so that the shell's process is the command's."""
+        if self.language == "python":
+            return self.text
+        return f"exec {self.text}" if self.how == "background" else f"set -e\n{self.text}"
 
 
 def blocks_of(page: Path) -> list[Block]:
     """Those that are run."""
     found = [
-        Block(language, bool(background), text)
-        for language, background, text in BLOCK.findall(page.read_text())
+        Block(language, how.strip(), text)
+        for language, how, text in BLOCK.findall(page.read_text())
     ]
-    return [block for block in found if block.language == "python" or block.in_background]
+    return [block for block in found if block.language == "python" or block.how]
 
 
 def name_of(page: Path) -> str:
@@ -80,14 +87,13 @@ def test_the_blocks_of_a_page_run_one_after_another(
         for number, block in enumerate(blocks_of(page), 1):
             where = f"block {number} of {name_of(page)}"
             text = PORT.sub(
-                lambda found: str(ports.setdefault(found.group(), free_port())), block.text
+                lambda found: str(ports.setdefault(found.group(), free_port())), block.script
             )
             script = tmp_path / f"block_{number}.{'py' if block.language == 'python' else 'sh'}"
-            # ``exec``, so that the shell's process is the command's.
-            script.write_text(text if block.language == "python" else f"exec {text}")
+            script.write_text(text)
             interpreter = sys.executable if block.language == "python" else "sh"
             command = [interpreter, str(script)]
-            if block.in_background:
+            if block.how == "background":
                 listens = LISTENS.search(text)
                 assert listens, f"{where} runs in the background and names no port"
                 process = served.enter_context(Command(command, tmp_path, script.stem, **given))
@@ -177,19 +183,3 @@ def test_the_reference_has_every_method_and_argument(title: str, cls: type) -> N
     text = section(title)
     missing = {name for name in names | arguments if not re.search(rf"\b{name}\b", text)}
     assert not missing
-
-
-def test_the_reference_has_every_option_of_the_kernels_command() -> None:
-    """As ``rebuno-sync kernel --help`` has them."""
-    parser = argparse.ArgumentParser()
-    kernel_command.add_to(parser.add_subparsers())
-    options = set(re.findall(r"--[a-z-]+", _help_of(parser))) - {"--help"}
-    assert options
-    assert {option for option in options if f"`{option}" not in section("Commands")} == set()
-
-
-def _help_of(parser: argparse.ArgumentParser) -> str:
-    """The usage line of its one command."""
-    [commands] = [it for it in parser._actions if isinstance(it, argparse._SubParsersAction)]
-    usage: str = commands.choices["kernel"].format_usage()
-    return usage

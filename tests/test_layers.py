@@ -42,6 +42,7 @@ LAYERS = {
         "binding",
         "replies",
         "endings",
+        "combined",
     ],
     "execution stack": [
         *("workers", "stalling", "heartbeat", "turns", "environments", "recording", "nested"),

@@ -6,12 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import RebunoError
 from ..kernel import Kernel
 from ..kernel.embedded import DEFAULT_PATH
+from .asked import opened
+from .bundles import read_text
+from .failing import told
+from .signalled import interrupted_at_once
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -57,24 +59,19 @@ def _export(kernel: Kernel, options: argparse.Namespace) -> None:
 
 
 def _import(kernel: Kernel, options: argparse.Namespace) -> None:
-    from_input = options.source == "-"
-    text = sys.stdin.read() if from_input else Path(options.source).read_text("utf-8")
-    print(kernel.import_execution(text).id)
+    with interrupted_at_once():  # It is one transaction, which may have to wait for the file.
+        print(kernel.import_execution(read_text(options.source)).id)
 
 
 def _command(
     name: str, work: Callable[[Kernel, argparse.Namespace], None]
 ) -> Callable[[argparse.Namespace], int]:
+    def ask(options: argparse.Namespace) -> None:
+        with opened(options.db) as kernel:
+            work(kernel, options)
+
     def run(options: argparse.Namespace) -> int:
-        try:
-            if not Path(options.db).exists():
-                raise FileNotFoundError(f"there is no file {options.db}; name it with --db")
-            with Kernel(options.db) as kernel:
-                work(kernel, options)
-        except (RebunoError, OSError, UnicodeDecodeError) as error:
-            print(f"rebuno-sync {name}: {error}", file=sys.stderr)
-            return 1
-        return 0
+        return told(name, lambda: ask(options))
 
     return run
 

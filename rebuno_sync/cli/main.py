@@ -6,44 +6,63 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from types import FrameType
+from io import TextIOWrapper
 
-from . import copies, demo, kernel
+from . import approvals, copies, demo, executions, kernel, keys, policies, subjects
+from .signalled import ended_by_signals
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
+_CANNOT_BE_WRITTEN = 1
 _INTERRUPTED = 128 + signal.SIGINT
 _NOBODY_READS = 128 + signal.SIGPIPE
 
+_SUBJECTS = {"executions": executions, "approvals": approvals, "policies": policies, "keys": keys}
 
-_COMMANDS = {"demo": demo.run, "kernel": kernel.run, **copies.COMMANDS}
+_COMMANDS = {
+    "demo": demo.run,
+    "kernel": kernel.run,
+    **dict.fromkeys(_SUBJECTS, subjects.run),
+    **copies.COMMANDS,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. The exit code: 0, 1 (not as promised), 2 (bad usage), 128 + a signal."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if options.command is None:
-        parser.print_help(sys.stderr)
-        return 2
     try:
-        with _ending_on_signals():
-            code = _COMMANDS[options.command](options)
-            sys.stdout.flush()
-            return code
+        with ended_by_signals():
+            _print_whatever_comes()
+            try:
+                return _run(argv)
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
     except KeyboardInterrupt:
         print("\nrebuno-sync: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has gone (``| head``); the flush at exit must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read the output has gone (``| head``).
+        _write_no_more()
         return _NOBODY_READS
+    except OSError as error:
+        _write_no_more()
+        print(f"rebuno-sync: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return _CANNOT_BE_WRITTEN
 
 
-def _parser() -> argparse.ArgumentParser:
+def _run(argv: Sequence[str] | None) -> int:
+    parser = make_parser()
+    options = parser.parse_args(argv)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    return _COMMANDS[options.command](options)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """What the commands and their options are."""
     parser = argparse.ArgumentParser(
         prog="rebuno-sync", description="Durable execution for ordinary blocking Python."
     )
@@ -51,6 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     demo.add_to(commands)
     kernel.add_to(commands)
+    for subject in _SUBJECTS.values():
+        subject.add_to(commands)
     copies.add_to(commands)
     return parser
 
@@ -62,17 +83,13 @@ def _version() -> str:
         return "(not installed: running from its sources)"
 
 
-@contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind, so that no child process and no folder is left behind."""
+def _print_whatever_comes() -> None:
+    """A terminal that lacks a character gets its number."""
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")
 
-    def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _write_no_more() -> None:
+    """The flush at the interpreter's end must not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -15,9 +16,12 @@ from ..kernel.agents import LONGEST_LEASE_SECONDS
 
 __all__ = ["ManifestError", "Registration", "read_manifest", "register"]
 
+_log = logging.getLogger(__name__)
+
 _REPLACED = (
     "as it is with the names of the environment replaced; put quotes around what comes from there"
 )
+_KEYS = {"id", "webhook_url", "secret", "lease_timeout_seconds", "policy", "policy_file"}
 _NAME = re.compile(r"\$(?:(\w+)|\{(\w+)\})", re.ASCII)
 
 
@@ -58,6 +62,8 @@ def read_manifest(path: Path, environment: Mapping[str, str] = os.environ) -> li
         # Not from it: what it says quotes the line, and there may be a secret in it by now.
         why = _REPLACED if expanded != text else getattr(error, "problem", None) or error
         raise ManifestError(f"{path}{line} is not YAML: {why}") from None
+    if isinstance(document, dict) and (unknown := sorted(map(str, document.keys() - {"agents"}))):
+        _log.warning("%s: unknown keys are ignored: %s", path, ", ".join(unknown))
     listed = document.get("agents") if isinstance(document, dict) else document
     if listed is not None and not isinstance(listed, list):
         raise ManifestError(f"{path}: agents must be a list")
@@ -81,6 +87,8 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
 def _registration(path: Path, where: str, entry: Any) -> Registration:
     if not isinstance(entry, dict):
         raise ManifestError(f"{path}: {where} must be a mapping")
+    if unknown := sorted(map(str, entry.keys() - _KEYS)):
+        _log.warning("%s: %s: unknown keys are ignored: %s", path, where, ", ".join(unknown))
     texts = {name: entry.get(name) for name in ("id", "webhook_url", "secret", "policy_file")}
     for name, value in [*texts.items(), ("policy", entry.get("policy"))]:
         if value is not None and not isinstance(value, str):
@@ -116,7 +124,8 @@ def _read_policy(path: Path, where: str, name: str) -> str:
 
 
 def register(kernel: Kernel, agents: list[Registration]) -> None:
-    """Register each, replacing what was known of it; agents that are not listed stay.
+    """Register each, replacing what was known of it; agents that are not listed stay, and so does
+    the policy of one that is listed without one: nothing is allowed by leaving it out.
 
     All policies are checked before the first is registered. Raises ``ManifestError``.
     """
@@ -132,7 +141,7 @@ def register(kernel: Kernel, agents: list[Registration]) -> None:
                 webhook_url=agent.webhook_url,
                 secret=agent.secret,
                 lease_timeout_seconds=agent.lease_timeout_seconds,
-                policy=agent.policy or "",
+                policy=agent.policy,
             )
         except APIError as error:
             raise ManifestError(f"agent {agent.id!r}: {error.message}") from error

@@ -41,11 +41,12 @@ class AgentRegistry:
         secret: str = "",
         lease_timeout_seconds: float = 0,
         signature: str | None = None,
-        policy: str = "",
+        policy: str | None = "",
     ) -> AgentRow:
         """Make an agent known, or replace everything that is known of it.
 
-        ``policy``: a bundle that was checked; no step comes in between without it.
+        ``policy``: a bundle that was checked; no step comes in between without it. ``None`` leaves
+        the one that the agent has.
         """
         if signature not in _ACCEPTS_BODY_FORM:
             raise _invalid(f"signature must be 'v1' or 'body', not {signature!r}")
@@ -57,21 +58,22 @@ class AgentRegistry:
                 f" stands for the kernel's default), not {lease_timeout_seconds}"
             )
         _check_address(webhook_url)
-        kept = lease_timeout_seconds >= _SMALLEST_LEASE_SECONDS
+        as_given = lease_timeout_seconds >= _SMALLEST_LEASE_SECONDS
         now = Moment.of(self._clock)
         row = AgentRow(
             agent_id,
             webhook_url,
             secret,
             _ACCEPTS_BODY_FORM[signature],
-            lease_timeout_seconds if kept else 0.0,
+            lease_timeout_seconds if as_given else 0.0,
             None,
             now.wall,
         )
 
         def work(db: Connection) -> None:
+            kept = registry.policy_bundle(db, agent_id) if policy is None else policy
             registry.put_agent(db, row)
-            registry.set_policy_bundle(db, agent_id, policy)
+            registry.set_policy_bundle(db, agent_id, kept or "")
             queue.hasten(db, agent_id, now.wall, now.boottime)
 
         store = self._store()

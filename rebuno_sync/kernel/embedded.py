@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 
 from ..clock import SYSTEM
 from ..codec import PLAIN
+from ..combined import Combined
 from ..endings import PAGE, ended, still_open
 from ..errors import StorageError
 from ..ports import Clock, Deliver
@@ -49,7 +50,7 @@ _POLL_CAP_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.001
 
 
-class Kernel(Registering, Governance, Access, Keeping, Branching, Listening):
+class Kernel(Registering, Governance, Access, Keeping, Branching, Listening, Combined):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).
@@ -237,6 +238,10 @@ class Kernel(Registering, Governance, Access, Keeping, Branching, Listening):
     def get_step(self, execution_id: str, step_id: str) -> Step:
         """One step; ``NotFoundError`` when the execution has none with that id."""
         return step_view(execution_id, self.core.records.step(execution_id, step_id))
+
+    def previous(self, execution_id: str) -> object:
+        """What the execution before that one left to it (protocol.md 9.3); ``None`` if nothing."""
+        return self.agent.previous(execution_id)
 
     def cancel(self, execution_id: str) -> None:
         """End an execution; ``ConflictError`` when it has ended already (protocol.md 9.4)."""

@@ -17,18 +17,18 @@ class Registering:
     def register_agent(
         self,
         agent_id: str,
-        *,
         webhook_url: str = "",
         secret: str = "",
-        lease_timeout_seconds: float = 0,
+        *,
+        lease_timeout_seconds: float | None = None,
         signature: str | None = None,
     ) -> Agent:
         """Make an agent known, or replace everything that is known of it (protocol.md 2.3).
 
         ``webhook_url``: where its attempts are delivered; without one, processes that host its
-        handler claim them. ``secret``: signs both ways. A ``lease_timeout_seconds`` below 10
-        stands for the kernel's default; it is at most 1e9. ``signature="body"``: it may sign the
-        body alone, as agents of the first generations do. Raises ``ValidationError``.
+        handler claim them. ``secret``: signs both ways. ``lease_timeout_seconds``: at most 1e9;
+        less than 10, or none, stands for the kernel's default. ``signature="body"``: it may sign
+        the body alone, as agents of the first generations do. Raises ``ValidationError``.
         """
         if not agent_id:
             raise ValueError("agent_id must not be empty")
@@ -37,7 +37,7 @@ class Registering:
                 agent_id,
                 webhook_url=webhook_url,
                 secret=secret,
-                lease_timeout_seconds=lease_timeout_seconds,
+                lease_timeout_seconds=lease_timeout_seconds or 0.0,
                 signature=signature,
             )
         )

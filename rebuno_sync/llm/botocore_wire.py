@@ -22,7 +22,7 @@ def record_boto(client: C, *, outside: str = "raise", ignore: Collection[str] = 
 
     ``outside`` and ``ignore`` as of ``rebuno_sync.http_client``.
     """
-    recorder = Recorder("a model call", outside=outside, ignore=ignore)
+    recorder = Recorder("a recording boto3 client", outside=outside, ignore=ignore)
     endpoint: Any = client._endpoint  # type: ignore[attr-defined]
     endpoint.http_session = _Session(endpoint.http_session, recorder)
     return client

@@ -32,7 +32,11 @@ def record_all(
     happens outside an execution.
     """
     recorder = Recorder(
-        "a model call", outside=outside, ignore=ignore, hosts=hosts, only_models=hosts is None
+        "a client that record_all() records",
+        outside=outside,
+        ignore=ignore,
+        hosts=hosts,
+        only_models=hosts is None,
     )
     return Recording(recorder)
 

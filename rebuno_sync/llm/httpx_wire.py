@@ -38,7 +38,7 @@ def httpx_client(
     Raises ``ImportError`` naming the extra when neither is installed.
     """
     httpx = _library(library)
-    recorder = Recorder("a model call", outside=outside, ignore=ignore)
+    recorder = Recorder("a recording HTTP client", outside=outside, ignore=ignore)
     options.setdefault("timeout", httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS))
     options.setdefault("follow_redirects", True)
     client = _classes(httpx).client(recorder, **options)
@@ -61,7 +61,7 @@ def httpx_transport(
     """A transport for a client of your own, around the one that sends (an ``HTTPTransport`` unless
     given). The rest as of ``httpx_client``."""
     httpx = _library(library)
-    recorder = Recorder("a model call", outside=outside, ignore=ignore)
+    recorder = Recorder("a recording HTTP client", outside=outside, ignore=ignore)
     inner = httpx.HTTPTransport() if transport is None else transport
     return _classes(httpx).transport(inner, recorder)
 

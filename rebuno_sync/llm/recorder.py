@@ -46,6 +46,12 @@ def _inside() -> Iterator[None]:
         _here.busy = False
 
 
+_OTHERWISE = (
+    " Nothing was sent. Call the model in a handler; or, if this client is to work elsewhere too,"
+    ' unrecorded there, make it with outside="passthrough".'
+)
+
+
 class Recorder:
     """What is a model call, and what happens outside an execution.
 
@@ -110,7 +116,7 @@ class Recorder:
 
     def _context(self) -> ExecutionContext | None:
         try:
-            return current(self._what)
+            return current(self._what, _OTHERWISE)
         except NoActiveExecution:
             if self._raises:
                 raise

@@ -55,7 +55,7 @@ class RecordingAdapter(BaseAdapter):
     ) -> None:
         super().__init__()
         self._adapter = adapter or HTTPAdapter()
-        self._recorder = Recorder("a model call", outside=outside, ignore=ignore)
+        self._recorder = Recorder("a recording HTTP client", outside=outside, ignore=ignore)
 
     def send(
         self,

@@ -86,7 +86,11 @@ class MCPClient:
         _clients.add(self)
 
     def tools(
-        self, *, prefix: str = "", idempotency: str = Idempotency.SAFE_TO_RETRY
+        self,
+        *,
+        prefix: str = "",
+        idempotency: str = Idempotency.SAFE_TO_RETRY,
+        resources: Sequence[str] = (),
     ) -> list[Callable[..., Any]]:
         """The server's tools as effects (see `wrap_mcp_tool`); it asks the server, so call it once,
         before executions start.
@@ -99,7 +103,9 @@ class MCPClient:
         def call(name: str, arguments: dict[str, Any]) -> mcp.types.CallToolResult:
             return self.call_tool(name, arguments, repeat=repeat)
 
-        return wrap_mcp_tools(self.list_tools(), call, prefix=prefix, idempotency=idempotency)
+        return wrap_mcp_tools(
+            self.list_tools(), call, prefix=prefix, idempotency=idempotency, resources=resources
+        )
 
     def list_tools(self) -> list[mcp.Tool]:
         """The tools that the server has, those of all its pages."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..effects import wrap_tool
@@ -18,13 +18,15 @@ def wrap_mcp_tool(
     *,
     prefix: str = "",
     idempotency: str = Idempotency.SAFE_TO_RETRY,
+    resources: Sequence[str] = (),
 ) -> Callable[..., Any]:
     """Make an effect of an MCP tool, for whatever client calls it (protocol.md 13.8).
 
     ``tool``: what the server lists, an object or a dict with ``name``, ``description`` and
     ``inputSchema`` (or ``input_schema``). ``call(name, arguments)``: calls it and blocks until its
     result is there; it gets the tool's bare name. ``prefix``: the effect is called
-    ``<prefix>_<name>``, so that two servers may have tools of one name.
+    ``<prefix>_<name>``, so that two servers may have tools of one name. ``resources``: as of
+    ``tool``.
 
     The callable takes keyword arguments; those that are ``None`` are left out. It returns what
     `flat_result` makes of the result, and raises ``ToolError`` when the tool reports an error.
@@ -36,6 +38,7 @@ def wrap_mcp_tool(
         description=_of(tool, "description") or "",
         args_schema=_of(tool, "inputSchema", "input_schema") or {},
         idempotency=idempotency,
+        resources=resources,
         to_result=flat_result,
         transform_args=_given,
     )
@@ -47,9 +50,13 @@ def wrap_mcp_tools(
     *,
     prefix: str = "",
     idempotency: str = Idempotency.SAFE_TO_RETRY,
+    resources: Sequence[str] = (),
 ) -> list[Callable[..., Any]]:
     """`wrap_mcp_tool` for each of a server's tools."""
-    return [wrap_mcp_tool(tool, call, prefix=prefix, idempotency=idempotency) for tool in tools]
+    return [
+        wrap_mcp_tool(tool, call, prefix=prefix, idempotency=idempotency, resources=resources)
+        for tool in tools
+    ]
 
 
 def flat_result(result: Any) -> Any:

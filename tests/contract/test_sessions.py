@@ -154,6 +154,7 @@ def test_a_session_goes_on_from_the_last_that_completed(on: Deployment, name: st
     complete(on, first, "an answer", {"turn": 1})
     on.agent.fail(attempt(on, failed.id), "it went wrong")
     assert on.agent.previous(third.id) == {"turn": 1}
+    assert on.operator.previous(third.id) == {"turn": 1}
     assert on.operator.get(third.id).parent_execution_id == first.id
     complete(on, third, "another answer")
     assert on.agent.previous(fourth.id) == "another answer"

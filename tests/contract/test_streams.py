@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 
+from support.attempts import background
+
 from rebuno_sync.types import Delta, LeaseKey
 
 from .deployments import Deployment
@@ -21,7 +23,8 @@ def test_b34_whoever_listens_gets_what_is_published(on: Deployment) -> None:
         sent = [Delta(step_id, seq, f"piece {seq} é") for seq in range(1, 4)]
         for delta in sent:
             on.agent.delta(lease, *delta)
-        assert [next(stream) for _ in sent] == sent
+        with background(lambda: [next(stream) for _ in sent]) as taking:
+            assert taking.result() == sent
     assert kinds(on, lease.execution_id) == before
 
 

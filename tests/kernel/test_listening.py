@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from support.attempts import background
+from support.children import ChildScript
 
 from rebuno_sync.kernel import Kernel
 
-from .moves import call, start
+from .moves import AGENT, call, start
+
+PUBLISHER = Path(__file__).parent / "programs" / "publisher.py"
 
 
 def test_a_stream_ends_with_its_execution(kernel: Kernel) -> None:
@@ -43,3 +48,15 @@ def test_a_stream_that_is_dropped_is_none(kernel: Kernel) -> None:
         kernel.stream(execution_id)
     assert kernel.core.deltas.streams == 2
     kept.close()
+
+
+def test_pieces_of_another_process_come_too(path: Path, tmp_path: Path) -> None:
+    """By the file that both have open; the stream ends with the execution."""
+    with Kernel(path) as kernel:
+        kernel.register_agent(AGENT)
+        execution = kernel.create(AGENT)
+        with kernel.stream(execution.id) as stream:
+            publisher = ChildScript(PUBLISHER, tmp_path, db=path, pieces=40)
+            with publisher.start(execution_id=execution.id) as child:
+                assert [delta.data for delta in stream] == [f"piece {seq}" for seq in range(40)]
+                assert child.returncode() == 0

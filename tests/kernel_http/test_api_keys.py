@@ -60,6 +60,22 @@ def test_every_route_of_operators_has_its_scope(
     assert min(needed) in answer.json["message"]
 
 
+def test_who_may_not_set_a_policy_does_not_take_one_away(wire: Wire, kernel: Kernel) -> None:
+    """Registering again removes the policy (protocol.md 2.3), except by a key without its scope."""
+    kernel.set_policy(AGENT, "rules: [{id: none, then: {decision: deny}}]")
+    body = b'{"id": "%s", "webhook_url": "", "secret": "s"}' % AGENT.encode()
+    cases = [{"target": "t"}]
+    for scopes, decision in ((["agents:write"], "deny"), (["agents:write", "policies:write"], "")):
+        token = kernel.create_key("registers", scopes).token
+        answer = wire.send("POST", "/v0/agents", body, {"Authorization": f"Bearer {token}"})
+        assert answer.status == 201
+        if decision:
+            (result,) = kernel.test_policy(AGENT, cases=cases).results
+            assert result.decision == decision
+    with pytest.raises(ValidationError, match="has no policy"):
+        kernel.test_policy(AGENT, cases=cases)
+
+
 def test_scopes_are_of_routes_that_ask_for_a_bearer() -> None:
     """No scope is given to a route that agents alone may use."""
     signed = {

@@ -93,6 +93,14 @@ def test_a_secret_is_in_no_complaint(tmp_path: Path, secret: str) -> None:
     assert "s3cr3t" not in shown
 
 
+def test_a_key_that_is_unknown_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is ignored (protocol.md 14.1), but an agent whose address is misspelt waits for ever."""
+    text = "token: t\nagents: [{id: one, webhok_url: 'http://x'}]"
+    assert read_manifest(written(tmp_path, text), {}) == [of("one")]
+    assert "unknown keys are ignored: token" in caplog.text
+    assert "agents[0]: unknown keys are ignored: webhok_url" in caplog.text
+
+
 def test_registering_replaces_and_adds(tmp_path: Path) -> None:
     """Agents that are not listed stay."""
     with Kernel(tmp_path / "kernel.db") as kernel:
@@ -114,11 +122,15 @@ def of(agent_id: str, *, address: str = "", policy: str | None = None) -> Regist
 
 
 def test_policies_of_a_manifest(tmp_path: Path) -> None:
-    """They are set as ``set_policy`` does; an agent that is listed without one has none."""
+    """They are set as ``set_policy`` does. An agent that is listed without one keeps what it has,
+    so that a restart allows nothing; an empty one removes it."""
     with Kernel(tmp_path / "kernel.db") as kernel:
-        kernel.register_agent("two")
-        kernel.set_policy("two", DENY)
-        register(kernel, [of("one", policy=DENY), of("two")])
+        for agent_id in ("two", "three"):
+            kernel.register_agent(agent_id)
+            kernel.set_policy(agent_id, DENY)
+        register(kernel, [of("one", policy=DENY), of("two", policy=""), of("three")])
+        (kept,) = kernel.test_policy("three", cases=[{"target": "t"}]).results
+        assert kept.decision == "deny"
         (found,) = kernel.test_policy("one", cases=[{"target": "t"}]).results
         assert (found.decision, found.rule_id) == ("deny", "none")
         with pytest.raises(ValidationError, match="has no policy"):

@@ -14,6 +14,7 @@ from support.attempts import AGENT, attempt, created
 
 import rebuno_sync as rebuno
 from rebuno_sync.kernel import Kernel
+from rebuno_sync.mcp import wrap_mcp_tool
 
 
 class Folders:
@@ -24,6 +25,7 @@ class Folders:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.configuration = {"kind": "plain"}
+        self.coverage_reuse = False
         self.did: list[str] = []
         self.fails = False
 
@@ -271,6 +273,39 @@ def test_what_is_called_in_a_body_belongs_to_its_step(kernel: Kernel) -> None:
     assert rebuno.run(handler, kernel=kernel) == [1, 2, 3]
 
 
+def touch(name: str) -> None:
+    (FOLDER[rebuno.execution().id] / name).touch()
+
+
+TOUCHES: dict[str, Callable[[], object]] = {
+    "tool": lambda: rebuno.tool("touch", resources=["work"])(touch)("a"),
+    "step": lambda: rebuno.step("touch", touch, {"name": "a"}, resources=["work"]),
+    "wrap_tool": lambda: rebuno.wrap_tool(
+        "touch", lambda given: touch(given["name"]), resources=["work"]
+    )(name="a"),
+    "wrap_mcp_tool": lambda: wrap_mcp_tool(
+        {"name": "touch"}, lambda _, given: touch(given["name"]), resources=["work"]
+    )(name="a"),
+}
+
+
+@pytest.mark.parametrize("effect", TOUCHES)
+def test_every_effect_with_a_body_says_what_it_changes(
+    kernel: Kernel, folders: Folders, effect: str
+) -> None:
+    """What names the resource is captured after it; what does not, is not."""
+    folders.coverage_reuse = True
+
+    def handler() -> None:
+        FOLDER[rebuno.execution().id] = rebuno.resource("work", folders, EVERY)
+        rebuno.step("look", lambda: None)
+        TOUCHES[effect]()
+
+    rebuno.run(handler, kernel=kernel)
+    before, after = (folders.home / name for name in folders.did if name.startswith("copy"))
+    assert [list(before.iterdir()), [path.name for path in after.iterdir()]] == [[], ["a"]]
+
+
 def test_what_is_wrong_is_told(kernel: Kernel, folders: Folders) -> None:
     """A driver that cannot be captured, another one under the key, no execution."""
     told: list[type[BaseException]] = []
@@ -281,6 +316,8 @@ def test_what_is_wrong_is_told(kernel: Kernel, folders: Folders) -> None:
             lambda: rebuno.resource("a b", Plain()),
             lambda: rebuno.CheckpointPolicy(every_steps=0),
             lambda: rebuno.tool(resources="work"),
+            lambda: rebuno.step("touch", print, resources="work"),
+            lambda: rebuno.wrap_tool("touch", print, resources="work"),
         ]
         for attempt_it in wrong:
             try:
@@ -289,7 +326,8 @@ def test_what_is_wrong_is_told(kernel: Kernel, folders: Folders) -> None:
                 told.append(type(error))
 
     rebuno.run(handler, kernel=kernel)
-    assert told == [ValueError, rebuno.ValidationError, ValueError, TypeError]
+    refused = [ValueError, rebuno.ValidationError, ValueError]
+    assert told == [*refused, TypeError, TypeError, TypeError]
     with pytest.raises(rebuno.NoActiveExecution):
         rebuno.resource("a", Plain())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...errors import api_error
 from ...types import DispatchStatus, ExecutionStatus
 from ..core import Core
-from ..store import Connection, tables
+from ..store import Connection, census
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -83,4 +83,4 @@ class Metrics:
 
 
 def _standing(db: Connection) -> tuple[dict[str, int], dict[str, int]]:
-    return dict(tables.executions_by_status(db)), dict(tables.open_dispatches_by_status(db))
+    return dict(census.executions(db)), dict(census.open_dispatches(db))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...errors import ForbiddenError
+from ...types import Scope
 from ..executions import Wanted
 from ..records import spawner_in
 from .call import Call, json_response, no_content
@@ -100,12 +102,19 @@ def cancel(call: Call) -> Response:
 
 def register_agent(call: Call) -> Response:
     fields = call.fields(_REGISTER)
+    try:
+        call.require(frozenset({Scope.POLICIES_WRITE}))
+    except ForbiddenError:
+        policy = None  # Who may not set a policy does not take one away either.
+    else:
+        policy = ""
     row = call.core.agents.register(
         fields.text("id"),
         webhook_url=fields.text("webhook_url"),
         secret=fields.text("secret"),
         lease_timeout_seconds=fields.number("lease_timeout_seconds"),
         signature=fields.optional_text("signature"),
+        policy=policy,
     )
     return json_response(agent_json(row), 201)
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from ...strict import mended
 from .durations import duration_seconds
 
-__all__ = ["BundleInvalid", "Node", "read_document"]
+__all__ = ["BundleInvalid", "Members", "Node", "read_document"]
 
 _TAG = "tag:yaml.org,2002:"
 _LARGEST_CHARACTERS = 256 * 1024

@@ -93,10 +93,6 @@ def executions(
             yield found
 
 
-def executions_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
-    return db.execute("SELECT status, count(*) FROM executions GROUP BY status").fetchall()
-
-
 def insert_execution(db: sqlite3.Connection, row: Sequence[object]) -> int:
     """``row`` is an ``ExecutionRow`` without its number."""
     marks = ", ".join("?" * len(row))
@@ -248,9 +244,8 @@ def stored_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
 
 
 def count_steps(db: sqlite3.Connection, execution: int) -> int:
-    count: int
-    (count,) = db.execute("SELECT count(*) FROM steps WHERE execution = ?", (execution,)).fetchone()
-    return count
+    sql = "SELECT count(*) FROM steps WHERE execution = ?"
+    return int(db.execute(sql, (execution,)).fetchone()[0])
 
 
 def executing_steps(db: sqlite3.Connection, execution: int) -> list[StepRow]:
@@ -300,9 +295,8 @@ def insert_step(db: sqlite3.Connection, execution: int, row: Sequence[object]) -
 
 
 def start_step(db: sqlite3.Connection, n: int, at: int, due: float) -> None:
-    """``due``: what ``at`` is on the boot-time clock."""
-    columns = "status = 'executing', started_at = ?, started_due = ?"
-    db.execute(f"UPDATE steps SET {columns} WHERE n = ?", (at, due, n))
+    sql = "UPDATE steps SET status = 'executing', started_at = ?, started_due = ? WHERE n = ?"
+    db.execute(sql, (at, due, n))
 
 
 def allow_step(db: sqlite3.Connection, n: int) -> None:
@@ -328,8 +322,7 @@ def settle_step(
     error: str | None = None,
     usage: str | None = None,
 ) -> None:
-    columns = "status, result, error, completed_at, usage"
-    sql = f"UPDATE steps SET ({columns}) = (?, ?, ?, ?, ?) WHERE n = ?"
+    sql = "UPDATE steps SET (status, result, error, completed_at, usage) = (?,?,?,?,?) WHERE n = ?"
     db.execute(sql, (status, texts.pack(db, result), texts.pack(db, error), now, usage, n))
 
 
@@ -360,13 +353,6 @@ def open_dispatch(db: sqlite3.Connection, execution: int) -> DispatchRow | None:
         return None
     found = DispatchRow._make(row)
     return found._replace(status=DispatchStatus(found.status))
-
-
-def open_dispatches_by_status(db: sqlite3.Connection) -> list[tuple[str, int]]:
-    sql = "SELECT status, count(*) FROM dispatches WHERE status {} GROUP BY status"
-    # In the words of the two indexes.
-    waiting, held = sql.format("IN ('pending', 'failed')"), sql.format("= 'in_flight'")
-    return db.execute(waiting).fetchall() + db.execute(held).fetchall()
 
 
 def claim_dispatch(
