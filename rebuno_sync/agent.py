@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -238,11 +239,16 @@ class _Attempt:
         except (NetworkError, StorageError) as lost:
             return self._unwind(Interrupted(str(lost)))
         if not self._resumed_by_hand:  # Else it is the cause of what its caller gets.
-            told = "execution %s of %s failed: %s"
-            self._context.activate(
-                lambda: _log.error(told, self._id, self._context.agent_id, reason, exc_info=error)
-            )
+            self._context.activate(lambda: self._log_failure(reason, error))
         return Outcome(OutcomeStatus.FAILED, self._id, reason=reason, error=error)
+
+    def _log_failure(self, reason: str, error: BaseException) -> None:
+        told = f"execution {self._id} of {self._context.agent_id} failed: {reason}"
+        stack = "".join(traceback.format_exception(error))
+        if mended(stack) == stack:
+            _log.error("%s", told, exc_info=error)
+        else:  # Lone surrogates would break whoever writes the log.
+            _log.error("%s\n%s", told, mended(stack))
 
     def _settle_end(
         self, refusal: APIError, wanted: ExecutionStatus, error: BaseException | None = None

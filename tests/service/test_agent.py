@@ -139,6 +139,22 @@ def test_a_failure_is_in_the_agents_log_with_its_traceback(
     assert "reads_a_missing_member" in (record.exc_text or logging.Formatter().format(record))
 
 
+def test_a_failure_that_no_file_can_hold_is_in_the_log_all_the_same(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A lone surrogate would be an error of whoever writes the log."""
+
+    def fails() -> None:
+        raise ValueError("half a pair: \ud800")
+
+    service.agent(fails)
+    with pytest.raises(ExecutionFailed, match="half a pair"):
+        service.run()
+    wait_until(lambda: "half a pair" in caplog.text, "the agent's log")
+    assert "in fails" in caplog.text
+    caplog.text.encode()
+
+
 def test_an_agent_without_the_kernels_secret_is_told_what_to_do(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -183,7 +183,7 @@ def test_an_envelope_is_an_api_error(
     with pytest.raises(kind) as caught:
         client_of(server, signature="v1").submit(LEASE, PROPOSAL)
     assert (caught.value.code, caught.value.status_code) == (code, status)
-    assert caught.value.message == "in its words"
+    assert caught.value.message.startswith("in its words")
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
