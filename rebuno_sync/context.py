@@ -12,15 +12,9 @@ from typing import NoReturn, TypeVar
 from .bodies import Bodies
 from .codec import PLAIN, Codec, encode_plain_arguments
 from .drift import is_patch
-from .errors import (
-    Interrupted,
-    LeaseSuperseded,
-    RebunoError,
-    Signal,
-    Terminated,
-)
+from .errors import Interrupted, LeaseSuperseded, RebunoError, Signal, Terminated
 from .failures import encode_failure, not_storable
-from .frames import Frame, blocked, forked, late, outside, refused, steps_around
+from .frames import Frame, blocked, forked, late, outside, refused, runs_all_the_same, steps_around
 from .heartbeat import Lease
 from .model_calls import ModelCallSeams
 from .nested import Results, decided, keep, until_over
@@ -202,7 +196,8 @@ class ExecutionContext(ModelCallSeams):
         decision = self._submit(proposal, outer)
         match decision.decision:
             case DecisionKind.PROCEED | DecisionKind.REPLAY:
-                self.check()
+                if not runs_all_the_same(decision, proposal, self.pending):
+                    self.check()
                 return decision
             case DecisionKind.DENIED | DecisionKind.RATE_LIMITED:
                 raise refused(outer, decision)

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from .errors import Blocked, NoActiveExecution, PolicyError, RateLimited, Signal
 from .nested import Results
-from .types import DecisionKind, Idempotency, StepDecision
+from .types import DecisionKind, Idempotency, Proposal, StepDecision
 
 __all__ = [
     "Frame",
@@ -17,6 +17,7 @@ __all__ = [
     "late",
     "outside",
     "refused",
+    "runs_all_the_same",
     "steps_around",
 ]
 
@@ -108,6 +109,17 @@ def blocked(decision: StepDecision) -> Blocked:
     if decision.approval_id:
         return Blocked(f"the execution waits for a person: approval {decision.approval_id}")
     return Blocked(f"the execution waits: {decision.reason}" if decision.reason else "")
+
+
+def runs_all_the_same(decision: StepDecision, proposal: Proposal, pending: Signal | None) -> bool:
+    """Whether an effect that was just allowed runs though a sibling has blocked the execution.
+
+    Its outcome still counts (protocol.md 5.4). If it did not run now, an ``at_most_once`` effect
+    would count as begun (7.3), and never run at all.
+    """
+    once = proposal.idempotency == Idempotency.AT_MOST_ONCE
+    allowed = decision.decision == DecisionKind.PROCEED
+    return once and allowed and isinstance(pending, Blocked)
 
 
 def outside(what: str, otherwise: str, *, others_live: bool) -> NoActiveExecution:

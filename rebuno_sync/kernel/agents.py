@@ -43,7 +43,8 @@ class AgentRegistry:
         signature: str | None = None,
         policy: str | None = "",
     ) -> AgentRow:
-        """Make an agent known, or replace everything that is known of it.
+        """Make an agent known, or replace all that was registered; what it has published about
+        itself stays.
 
         ``policy``: a bundle that was checked; no step comes in between without it. ``None`` leaves
         the one that the agent has.
@@ -70,17 +71,19 @@ class AgentRegistry:
             now.wall,
         )
 
-        def work(db: Connection) -> None:
-            kept = registry.policy_bundle(db, agent_id) if policy is None else policy
-            registry.put_agent(db, row)
-            registry.set_policy_bundle(db, agent_id, kept or "")
+        def work(db: Connection) -> AgentRow:
+            before = registry.agent(db, agent_id) or row
+            bundle = before.policy_bundle if policy is None else policy
+            put = row._replace(metadata=before.metadata, policy_bundle=bundle)
+            registry.put_agent(db, put)
             queue.hasten(db, agent_id, now.wall, now.boottime)
+            return put
 
         store = self._store()
-        store.write(work, durable=True)
+        put = store.write(work, durable=True)
         self._known.pop(agent_id, None)
         store.work_queued()
-        return row
+        return put
 
     def all(self) -> list[AgentRow]:
         """By id."""

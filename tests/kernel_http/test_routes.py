@@ -265,6 +265,9 @@ def test_metadata(wire: Wire) -> None:
     metadata = {"description": "does", "input_schema": schema, "output_schema": None}
     assert wire.act("PUT", f"/v0/agents/{AGENT}/metadata", metadata).status == 204
     assert wire.operate("GET", f"/v0/agents/{AGENT}").json["metadata"] == metadata
+    registered = {"id": AGENT, "webhook_url": "", "secret": SECRET}
+    assert wire.operate("POST", "/v0/agents", registered).status == 201
+    assert wire.operate("GET", f"/v0/agents/{AGENT}").json["metadata"] == metadata
     assert wire.act("PUT", f"/v0/agents/{OTHER}/metadata", metadata).code == "forbidden"
     assert wire.act("PUT", f"/v0/agents/{AGENT}/metadata", {"x": 1}).code == "validation_error"
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 from support.attempts import AGENT, attempt, background
+from support.faulty_port import FaultyPort
 from support.waiting import wait_until
 
 import rebuno_sync as rebuno
@@ -305,6 +306,43 @@ def test_c18_a_sibling_that_had_begun_records_its_outcome(kernel: Kernel) -> Non
         )
         kernel.grant_approval(approval.id)
     assert running.result() == ["sound", "charge_a done"]
+    assert (len(ran), charges.ran) == (1, ["charge_a"])
+
+
+def test_c18_a_sibling_that_was_just_allowed_runs(kernel: Kernel) -> None:
+    """An ``at_most_once`` effect counts as begun from then on: if it unwound with the block, the
+    next attempt would take its outcome for unknown, and it would never run."""
+    asking(kernel)
+    execution_id = kernel.create(AGENT).id
+    charges = Charges()
+    allowed, blocked = threading.Event(), threading.Event()
+    ran: list[int] = []
+
+    @rebuno.tool(idempotency="at_most_once")
+    def sibling() -> str:
+        ran.append(1)
+        return "sound"
+
+    def blocks() -> str:
+        allowed.wait(20)
+        try:
+            return charges.tools[0]()
+        finally:
+            blocked.set()
+
+    def handler() -> list[str]:
+        with rebuno.ThreadPoolExecutor(2) as pool:
+            return [it.result() for it in (pool.submit(sibling), pool.submit(blocks))]
+
+    def late_answer() -> None:
+        allowed.set()
+        blocked.wait(20)
+
+    port = FaultyPort(kernel.agent)
+    port.after("submit", late_answer)
+    assert attempt(kernel, execution_id, handler, port=port).status == "blocked"
+    kernel.grant_approval(next_approval(kernel).id)
+    assert attempt(kernel, execution_id, handler).output == ["sound", "charge_a done"]
     assert (len(ran), charges.ran) == (1, ["charge_a"])
 
 

@@ -12,7 +12,6 @@ _VALUES = ", ".join("?" * len(AgentRow._fields))
 
 
 def put_agent(db: sqlite3.Connection, row: AgentRow) -> None:
-    """Whoever had the id is replaced, with the policy."""
     db.execute(f"INSERT OR REPLACE INTO agents ({_AGENT}) VALUES ({_VALUES})", row)
 
 
