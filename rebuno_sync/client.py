@@ -8,8 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -19,6 +18,7 @@ from urllib3.exceptions import NewConnectionError
 from .access import Access
 from .branching import Branching
 from .clock import SYSTEM
+from .closing import Closing
 from .codec import PLAIN
 from .combined import Combined
 from .endings import PAGE, ended, still_open
@@ -40,7 +40,7 @@ _MATTER = ("idempotency_key", "session", "parent_execution_id")
 """Texts of a creation that change what is done."""
 
 
-class Client(Governance, Access, Branching, Combined):
+class Client(Governance, Access, Branching, Combined, Closing):
     """A kernel's operator interface. Usable from many threads, and after a fork.
 
     ``base_url``: the kernel's, by default ``REBUNO_URL``. ``api_key``: its bearer token or an API
@@ -309,17 +309,6 @@ class Client(Governance, Access, Branching, Combined):
             sessions = list(self._sessions)
         for session in sessions:
             session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _path(execution_id: str) -> str:

@@ -8,8 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from pydantic import BaseModel
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 from .agent import Outcome
 from .binding import Binding
 from .binding.handlers import name_of
+from .closing import Closing
 from .heartbeat import Lease
 from .kernel_client import KernelClient
 from .ports import HostingKernel
@@ -36,7 +36,7 @@ class SupportsClose(Protocol):
     def close(self) -> object: ...
 
 
-class Agent:
+class Agent(Closing):
     """Runs a handler for the executions that a kernel delivers by webhook.
 
     ``agent_id``: its name in the kernel. ``secret``: what it shares with the kernel, by default
@@ -270,17 +270,6 @@ class Agent:
             self._ended = True  # One that was interrupted before it came here is closed again.
         for stop in list(self._stops):
             stop.set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _close_what_it_used(self) -> None:
         for used in self._closes:

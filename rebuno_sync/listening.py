@@ -6,11 +6,11 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 import requests
 
+from .closing import Closing
 from .errors import NetworkError
 from .replies import understood
 from .types import Delta
@@ -21,7 +21,7 @@ SILENT_SECONDS = 45.0
 """A stream that says nothing for so long has broken off: a kernel says something every 15."""
 
 
-class LiveStream:
+class LiveStream(Closing):
     """An iterator of the deltas of an execution, as they come. Close it when you leave early: a
     ``with`` block does.
 
@@ -53,17 +53,6 @@ class LiveStream:
             with suppress(OSError):  # A thread that reads it holds the reply until that returns.
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._reply.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

@@ -28,6 +28,7 @@ LAYERS = {
         "types",
         "ports",
         "clock",
+        "closing",
     ],
     "pure": [
         "naming",

@@ -8,10 +8,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from ..clock import SYSTEM
+from ..closing import Closing
 from ..codec import PLAIN
 from ..combined import Combined
 from ..endings import PAGE, ended, still_open
@@ -50,7 +50,7 @@ _POLL_CAP_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.001
 
 
-class Kernel(Registering, Governance, Access, Keeping, Branching, Listening, Combined):
+class Kernel(Registering, Governance, Access, Keeping, Branching, Listening, Combined, Closing):
     """An embedded kernel on one SQLite file, shared by the threads and processes of one machine.
 
     ``path``: the file, made when missing (default: ``REBUNO_DB``, else ``.rebuno/kernel.db``).
@@ -144,17 +144,6 @@ class Kernel(Registering, Governance, Access, Keeping, Branching, Listening, Com
             store, self._opened = self._opened, None
         if store is not None and not store.abandoned:
             store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         return self._store().write(work, durable=durable)

@@ -4,59 +4,51 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
+from ..closing import Closing
 from ..types import Delta
 from .core import Core
 from .subscription import Subscription
 
 __all__ = ["Listening", "LiveDeltas"]
 
-_LOOK_EVERY_SECONDS = 1.0
+_LOOK_EVERY_SECONDS = 0.5
+"""How long a silence lasts. What other processes publish is here sooner than that."""
 
 
-class LiveDeltas:
+class LiveDeltas(Closing):
     """An iterator of the deltas of an execution, as they come. Close it when you leave early: a
     ``with`` block does.
 
-    In a silence it looks now and then whether the execution has ended, and ends as well. It also
-    ends with its kernel.
+    It ends with the second silence after the execution's end, and with its kernel.
     """
 
     def __init__(self, subscription: Subscription, ended: Callable[[], bool]) -> None:
         self._subscription = subscription
         self._ended = ended
         self._came: deque[Delta] = deque()
+        self._last_look = False
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Delta:
         while not self._came:
-            came = self._subscription.wait(_LOOK_EVERY_SECONDS)
-            over = self._subscription.ended or (not came and self._ended())
+            silent = not self._subscription.wait(_LOOK_EVERY_SECONDS)
+            over = self._subscription.ended or (silent and self._last_look)
             self._came.extend(self._subscription.take())
             if over and not self._came:
                 self.close()
                 raise StopIteration
+            if silent:
+                self._last_look = self._ended()
         return self._came.popleft()
 
     def close(self) -> None:
         """Listen no more; whoever waits for a delta is woken. Idempotent."""
         self._subscription.close()
         self._subscription.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # Without a lock: this may run while its thread holds any.

@@ -8,12 +8,12 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from ..clock import SYSTEM
+from ..closing import Closing
 from ..context import ancestors
 from ..types import Idempotency
 from .breakage import checked, is_broken, may_come, was_refused
@@ -36,7 +36,7 @@ _REFUSED_SECONDS = 10.0
 as it may take to start again. Later calls do not wait for it."""
 
 
-class MCPClient:
+class MCPClient(Closing):
     """Calls the tools of an MCP server, from any number of threads.
 
     ``server``: the URL of a server that speaks streamable HTTP, or the command of one that speaks
@@ -140,17 +140,6 @@ class MCPClient:
     def close(self) -> None:
         """End the session, and with it a server that this client started. Idempotent."""
         self._connection.close(_CLOSE_SECONDS)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- requests
 
