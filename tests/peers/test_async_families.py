@@ -210,6 +210,8 @@ def test_an_async_subagent_that_fails_our_parent(site: Site) -> None:
 
     with site.ours("disappointed", handler):
         created = site.operator.ask("create", "disappointed")
-        assert site.end(created["id"]) == "subagent_failed: consult: subagent_failed"
+        said = site.end(created["id"])
+    assert said.startswith("subagent_failed: consult: subagent_failed: execution ")
+    assert said.endswith(": agent_error: KeyError: 'no such act'")
     [child] = site.children(AGENT, created["id"])
     assert child.failure_reason == "agent_error: KeyError: 'no such act'"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from types import FrameType
 
 from support.children import arguments, say
 from support.effect_log import EffectLog
@@ -53,8 +54,16 @@ def run_calm_ones(kernel: Kernel, name: str, done: list[int]) -> None:
         done.append(number)
 
 
+def strike(_: int, frame: FrameType | None) -> None:
+    """An interrupt strikes between any two instructions of ``run`` and what it calls, and not in
+    the few lines that run it again."""
+    while frame is not None:
+        if frame.f_code is rebuno.run.__code__:
+            raise KeyboardInterrupt
+        frame = frame.f_back
+
+
 def run_until_it_completes(kernel: Kernel) -> None:
-    """An interrupt may strike between any two instructions, also of this function."""
     while True:
         try:
             rebuno.run(stormy, {"effects": GIVEN["effects"]}, key="stormy", kernel=kernel)
@@ -72,14 +81,9 @@ def main() -> None:
     ]
     for thread in threads:
         thread.start()
-    while True:
-        try:
-            say("storm me")
-            run_until_it_completes(kernel)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            break
-        except KeyboardInterrupt:
-            INTERRUPTS.append(1)
+    signal.signal(signal.SIGINT, strike)
+    say("storm me")
+    run_until_it_completes(kernel)
     STORM_OVER.set()
     for thread in threads:
         thread.join()
