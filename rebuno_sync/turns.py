@@ -61,8 +61,13 @@ class Turn:
         self._before = before
         self._passed = threading.Event()
 
+    @property
+    def has_come(self) -> bool:
+        """Whether the call before has been submitted, or never will be."""
+        return self._before is None or self._before.passed
+
     def wait(self) -> None:
-        """Wait until the call before has been submitted, or never will be."""
+        """Wait until it has come."""
         if self._before is not None:
             self._before._passed.wait()
             self._before = None
@@ -116,11 +121,12 @@ def in_turn(ask: Callable[[], T], move: Callable[[int], None]) -> T:
     if turn is None:
         return ask()
     _thread.turn = None
-    move(-1)
-    try:
-        turn.wait()
-    finally:
-        move(1)
+    if not turn.has_come:  # A thread that passes on at once is not to be taken for one that waits.
+        move(-1)
+        try:
+            turn.wait()
+        finally:
+            move(1)
     try:
         return ask()
     finally:

@@ -413,4 +413,4 @@ def test_a_kernel_keeps_its_promises_in_any_order() -> None:
 @pytest.mark.slow
 def test_a_kernel_keeps_its_promises_in_many_orders() -> None:
     """The same, for longer."""
-    run_state_machine_as_test(Histories, settings=settings(max_examples=60, stateful_step_count=60))
+    run_state_machine_as_test(Histories, settings=settings(max_examples=20, stateful_step_count=60))

@@ -17,6 +17,7 @@ from rebuno_sync.agent import dispatch
 from rebuno_sync.binding import Binding
 from rebuno_sync.kernel import Kernel
 from rebuno_sync.logs import ExecutionFilter
+from rebuno_sync.turns import Turns, in_turn
 
 paid: list[str] = []
 
@@ -304,6 +305,17 @@ def test_a_sibling_that_has_not_got_there_yet_is_no_drift(
     old.clear()
     assert resumed(kernel, handler, strict=strict) == ["found afound b", "shipped c"]
     assert reports(caplog) == []
+
+
+def test_a_call_whose_turn_has_come_does_not_look_like_one_that_waits() -> None:
+    """Else a thread that waits for the others would think that all of them wait."""
+    turns = Turns()
+    first, second = turns.turn("call"), turns.turn("call")
+    moves: list[int] = []
+    for turn in (first, second):
+        with turn.kept():
+            in_turn(lambda: None, moves.append)
+    assert moves == []
 
 
 def test_what_a_thread_hides_is_reported_at_the_end(
