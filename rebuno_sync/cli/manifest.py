@@ -6,13 +6,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import APIError
 from ..kernel import Kernel
 from ..kernel.agents import LONGEST_LEASE_SECONDS
+from ..kernel.policies import check_bundle
 
 __all__ = ["ManifestError", "Registration", "read_manifest", "register"]
 
@@ -62,9 +63,10 @@ def read_manifest(path: Path, environment: Mapping[str, str] = os.environ) -> li
         # Not from it: what it says quotes the line, and there may be a secret in it by now.
         why = _REPLACED if expanded != text else getattr(error, "problem", None) or error
         raise ManifestError(f"{path}{line} is not YAML: {why}") from None
-    if isinstance(document, dict) and (unknown := sorted(map(str, document.keys() - {"agents"}))):
-        _log.warning("%s: unknown keys are ignored: %s", path, ", ".join(unknown))
-    listed = document.get("agents") if isinstance(document, dict) else document
+    if isinstance(document, dict):
+        _tell_unknown(f"{path}", document.keys() - {"agents"})
+        document = document.get("agents")
+    listed = document
     if listed is not None and not isinstance(listed, list):
         raise ManifestError(f"{path}: agents must be a list")
     found = [_registration(path, f"agents[{i}]", one) for i, one in enumerate(listed or ())]
@@ -72,6 +74,11 @@ def read_manifest(path: Path, environment: Mapping[str, str] = os.environ) -> li
     if twice := next((one for one in ids if ids.count(one) > 1), None):
         raise ManifestError(f"{path}: agent {twice!r} is listed twice")
     return found
+
+
+def _tell_unknown(where: str, keys: Collection[object]) -> None:
+    if keys:
+        _log.warning("%s: unknown keys are ignored: %s", where, ", ".join(sorted(map(str, keys))))
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:
@@ -87,8 +94,7 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
 def _registration(path: Path, where: str, entry: Any) -> Registration:
     if not isinstance(entry, dict):
         raise ManifestError(f"{path}: {where} must be a mapping")
-    if unknown := sorted(map(str, entry.keys() - _KEYS)):
-        _log.warning("%s: %s: unknown keys are ignored: %s", path, where, ", ".join(unknown))
+    _tell_unknown(f"{path}: {where}", entry.keys() - _KEYS)
     texts = {name: entry.get(name) for name in ("id", "webhook_url", "secret", "policy_file")}
     for name, value in [*texts.items(), ("policy", entry.get("policy"))]:
         if value is not None and not isinstance(value, str):
@@ -131,7 +137,7 @@ def register(kernel: Kernel, agents: list[Registration]) -> None:
     """
     for agent in agents:
         try:
-            kernel.core.policies.check(agent.policy or "")
+            check_bundle(agent.policy or "")
         except APIError as error:
             raise ManifestError(f"the policy of agent {agent.id!r}: {error.message}") from error
     for agent in agents:

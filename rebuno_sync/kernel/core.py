@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..ports import Clock
 from .agents import AgentRegistry
+from .executions import Terms
 from .forking import Forking
 from .keys import Keys
 from .policies import Policies
@@ -35,9 +36,10 @@ class Core:
         self.store = store
         self.clock = clock
         self.lease_timeout = lease_timeout
-        self.records = Records(store, clock, max_attempts=max_attempts, deadline=deadline)
+        terms = Terms(max_attempts, deadline)
+        self.records = Records(store, clock, terms)
         self.retention = Retention(store, clock, retention)
-        self.forking = Forking(store, clock, max_attempts=max_attempts, deadline=deadline)
+        self.forking = Forking(store, clock, terms)
         self.agents = AgentRegistry(store, clock)
         self.keys = Keys(store, clock)
         self.policies = Policies(store, clock)

@@ -73,14 +73,26 @@ class Wanted(NamedTuple):
     on_behalf_of: str | None = None
 
 
+class Terms(NamedTuple):
+    """What holds for every execution that a kernel creates."""
+
+    max_attempts: int
+    deadline_seconds: float | None
+
+    def deadline(self, now: Moment) -> tuple[int, float] | tuple[None, None]:
+        """When one that is created now ends: on the wall clock, and on the boot-time clock."""
+        if self.deadline_seconds is None:
+            return None, None
+        return now.in_seconds(self.deadline_seconds)
+
+
 def create(
     db: Connection,
     wanted: Wanted,
+    terms: Terms,
     *,
     execution_id: str,
     dispatch_id: str,
-    max_attempts: int,
-    deadline_seconds: float | None,
     now: Moment,
 ) -> ExecutionRow:
     """A new execution with its first dispatch, or the one that has its key already.
@@ -97,7 +109,7 @@ def create(
         expire(db, known.id, now)
         return get(db, known.id)
     _check_relatives(db, wanted)
-    deadline = (None, None) if deadline_seconds is None else now.in_seconds(deadline_seconds)
+    deadline_at, deadline_due = terms.deadline(now)
     row = ExecutionRow(
         n=0,
         id=execution_id,
@@ -109,9 +121,9 @@ def create(
         idempotency_key=key,
         created_at=now.wall,
         updated_at=now.wall,
-        deadline_at=deadline[0],
-        deadline_due=deadline[1],
-        max_attempts=max_attempts,
+        deadline_at=deadline_at,
+        deadline_due=deadline_due,
+        max_attempts=terms.max_attempts,
         session=session,
         parent=wanted.parent,
         spawner=None if wanted.spawner is None else wanted.spawner[0],
@@ -121,7 +133,9 @@ def create(
     n = tables.insert_execution(db, row[1:])
     entries: list[Entry] = [("execution.created", None, detail_of(row, "session", "spawned_by"))]
     if session is None:
-        tables.insert_dispatch(db, dispatch_id, n, agent_id, max_attempts, now.wall, now.boottime)
+        tables.insert_dispatch(
+            db, dispatch_id, n, agent_id, row.max_attempts, now.wall, now.boottime
+        )
         queued = json.dumps({"dispatch_id": dispatch_id, "attempt": 0})
         entries.append(("execution.started", None, detail_of(row, "parent_execution_id")))
         entries.append(("dispatch.queued", None, queued))

@@ -10,11 +10,11 @@ from ..errors import api_error
 from ..ports import Clock
 from ..types import ExecutionStatus
 from . import executions, forks
+from .executions import Terms
 from .forks import Fork, Points
 from .moment import Moment
-from .policy import BundleInvalid
+from .policies import check_bundle
 from .reading import read_on_time
-from .ruling import usable
 from .store import Connection, Store, forking, tables
 from .store.rows import ExecutionRow, RemovedRow
 
@@ -26,18 +26,10 @@ Retry = Callable[[Connection], ExecutionRow]
 class Forking:
     """What operators may ask about forks, and a host that retries."""
 
-    def __init__(
-        self,
-        store: Callable[[], Store],
-        clock: Clock,
-        *,
-        max_attempts: int,
-        deadline: float | None,
-    ) -> None:
+    def __init__(self, store: Callable[[], Store], clock: Clock, terms: Terms) -> None:
         self._store = store
         self._clock = clock
-        self._max_attempts = max_attempts
-        self._deadline = deadline
+        self._terms = terms
 
     def fork(self, execution_id: str, fork: Fork) -> tuple[ExecutionRow, dict[str, Any] | None]:
         """The fork, which is due at once or when its session admits it; and what its resources are
@@ -50,7 +42,7 @@ class Forking:
         def work(db: Connection) -> tuple[ExecutionRow, dict[str, Any] | None]:
             source = executions.kept(db, execution_id)
             forks.check(db, source, fork)
-            _check_policy(fork.policy_bundle)
+            check_bundle(fork.policy_bundle)
             row = self._create(db, source, fork, new_id, now)
             return row, json.loads(forking.told_of_fork(db, row.n)).get("restoration")
 
@@ -99,18 +91,7 @@ class Forking:
             db,
             source,
             fork,
+            self._terms,
             execution_id=new_id,
-            max_attempts=self._max_attempts,
-            deadline_seconds=self._deadline,
             now=now,
         )
-
-
-def _check_policy(bundle: str) -> None:
-    if not bundle:
-        return
-    try:
-        usable(bundle)
-    except BundleInvalid as error:
-        message = f"load policy bundle: validation error: invalid policy bundle: {error}"
-        raise api_error("validation_error", message, 400) from error

@@ -119,14 +119,13 @@ def create(
     db: Connection,
     source: ExecutionRow,
     fork: Fork,
+    terms: executions.Terms,
     *,
     execution_id: str,
-    max_attempts: int,
-    deadline_seconds: float | None,
     now: Moment,
 ) -> ExecutionRow:
     """The fork: what was settled in the source by then is settled in it, under ids of its own."""
-    deadline = (None, None) if deadline_seconds is None else now.in_seconds(deadline_seconds)
+    deadline_at, deadline_due = terms.deadline(now)
     row = ExecutionRow(
         n=0,
         id=execution_id,
@@ -138,9 +137,9 @@ def create(
         idempotency_key=fork.key,
         created_at=now.wall,
         updated_at=now.wall,
-        deadline_at=deadline[0],
-        deadline_due=deadline[1],
-        max_attempts=max_attempts,
+        deadline_at=deadline_at,
+        deadline_due=deadline_due,
+        max_attempts=terms.max_attempts,
         session=fork.session,
         parent=source.parent,
         spawner=None,

@@ -53,23 +53,12 @@ class Policies:
 
     def set(self, agent_id: str, bundle: str) -> None:
         """From the next new step on; an empty bundle allows everything."""
-        self.check(bundle)
+        check_bundle(bundle)
         known = self._store().write(
             lambda db: registry.set_policy_bundle(db, agent_id, bundle), durable=True
         )
         if not known:
             raise _unknown(agent_id)
-
-    def check(self, bundle: str) -> None:
-        """Raise as ``set`` would for a bundle that is wrong."""
-        if not bundle:
-            return
-        try:
-            usable(bundle)
-        except BundleInvalid as error:
-            raise api_error(
-                "validation_error", f"load policy bundle: {_invalid(error)}", 400
-            ) from error
 
     def test(
         self,
@@ -135,6 +124,18 @@ def _calls(db: Connection, row: ExecutionRow) -> Iterator[TrialCase]:
             step_id=step.step_id,
             was_rule=rule_id,
         )
+
+
+def check_bundle(bundle: str) -> None:
+    """Raise ``validation_error`` for a bundle that cannot be set; an empty one can."""
+    if not bundle:
+        return
+    try:
+        usable(bundle)
+    except BundleInvalid as error:
+        raise api_error(
+            "validation_error", f"load policy bundle: {_invalid(error)}", 400
+        ) from error
 
 
 def _invalid(error: BundleInvalid) -> str:

@@ -10,7 +10,7 @@ from ..errors import api_error
 from ..ports import Clock
 from ..strict import mended
 from . import approvals, executions, fence, sessions
-from .executions import Wanted
+from .executions import Terms, Wanted
 from .moment import Moment
 from .reading import read_on_time
 from .store import Connection, Store, tables, waiting
@@ -30,18 +30,10 @@ Creation = Callable[[Connection], ExecutionRow]
 class Records:
     """What operators may ask. ``owner``: an agent that asks, who sees its own executions only."""
 
-    def __init__(
-        self,
-        store: Callable[[], Store],
-        clock: Clock,
-        *,
-        max_attempts: int,
-        deadline: float | None,
-    ) -> None:
+    def __init__(self, store: Callable[[], Store], clock: Clock, terms: Terms) -> None:
         self._store = store
         self._clock = clock
-        self._max_attempts = max_attempts
-        self._deadline = deadline
+        self._terms = terms
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return read_on_time(self._store(), self._clock, work)
@@ -60,10 +52,9 @@ class Records:
         return lambda db: executions.create(
             db,
             wanted,
+            self._terms,
             execution_id=execution_id,
             dispatch_id=dispatch_id,
-            max_attempts=self._max_attempts,
-            deadline_seconds=self._deadline,
             now=now,
         )
 

@@ -8,8 +8,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
+
+from rebuno_sync.closing import Closing
 
 from .waiting import wait_until
 
@@ -33,7 +34,7 @@ class Sent(NamedTuple):
 Answer = tuple[int, bytes]
 
 
-class LossyLine:
+class LossyLine(Closing):
     """Listens on a free port and passes every request on to ``to`` (a host and a port).
 
     ``loses``: whether the reply to a request is lost, once it is there: the connection is reset in
@@ -132,17 +133,6 @@ class LossyLine:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _read(stream: Any) -> Sent | None:

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from rebuno_sync.closing import Closing
 from rebuno_sync.types import LeaseKey
 
 from .waiting import wait_until
@@ -38,7 +38,7 @@ class Received:
         )
 
 
-class Receiver:
+class Receiver(Closing):
     """Listens on a free port. ``answer`` gives each webhook's status; it may take its time."""
 
     def __init__(self, answer: Callable[[Received], int] = lambda _: 200, port: int = 0) -> None:
@@ -94,14 +94,3 @@ class Receiver:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -8,8 +8,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
+
+from rebuno_sync.closing import Closing
 
 __all__ = ["Ask", "StubServer", "close_after", "cut", "hang_up", "reply", "reset"]
 
@@ -75,7 +76,7 @@ def cut(length: int) -> Act:
     return act
 
 
-class StubServer:
+class StubServer(Closing):
     """Answers each request with the next of ``acts``, and when there are no more with the last."""
 
     def __init__(self, *acts: Act) -> None:
@@ -131,17 +132,6 @@ class StubServer:
         for sock in self._open:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _read(stream: Any, number: int) -> Ask | None:
